@@ -1,0 +1,65 @@
+"""How large KV is: model shapes, bytes per token, pages per rank. Pure.
+
+MHA and GQA keep keys and values of every KV head: 2 · layers · kv_heads · head_dim · bytes per element.
+MLA keeps one latent per token (DeepSeek-V2, arXiv:2405.04434, 2.1): layers · (kv_lora_rank + qk_rope_head_dim) ·
+bytes per element, without the factor 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PAGE_TOKENS = 256  # tokens of one page (chunk), the default of the engines that store KV
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A model as far as KV and a roofline need it. `head_dim` is a field of its own: hidden ÷ heads may differ.
+
+    `parameters_active` are the parameters that one token passes (all of them in a dense model).
+    `experts` and `experts_active` are per layer; 0 in a dense model.
+    `shared_parameters` are those of a mixture that every token passes (attention, embeddings, shared experts).
+    """
+
+    id: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    parameters: int
+    parameters_active: int
+    weight_bytes_per_parameter: float
+    source: str
+    kv_bytes_per_element: int = 2
+    kv_lora_rank: int = 0
+    qk_rope_head_dim: int = 0
+    experts: int = 0
+    experts_active: int = 0
+    shared_parameters: int = 0
+    vocabulary: int = 128_256
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    @property
+    def is_mla(self) -> bool:
+        return self.kv_lora_rank > 0
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes of KV that one token adds, over all layers and ranks, each value counted once."""
+        per_layer = self.kv_lora_rank + self.qk_rope_head_dim if self.is_mla else 2 * self.kv_heads * self.head_dim
+        return self.layers * per_layer * self.kv_bytes_per_element
+
+    def replication(self, tensor_parallel: int) -> int:
+        """How often each value is stored: MLA's latent on every rank; GQA when ranks outnumber the KV heads."""
+        return tensor_parallel if self.is_mla else max(1, tensor_parallel // self.kv_heads)
+
+    def page_bytes(self, tensor_parallel: int, page_tokens: int = PAGE_TOKENS) -> int:
+        """Bytes of one page of one rank: what a storage node sees as one file or one extent."""
+        total = self.kv_bytes_per_token * page_tokens * self.replication(tensor_parallel)
+        return total // tensor_parallel
+
+
+def full_pages(prompt_tokens: int, page_tokens: int = PAGE_TOKENS) -> int:
+    """Pages of a prompt that can be a hit: the last token is always computed, so that there is something to sample."""
+    return max(0, prompt_tokens - 1) // page_tokens

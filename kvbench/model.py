@@ -1,0 +1,319 @@
+"""The few types that every part of kvbench shares. Frozen, validated once at the edge, importing nothing of ours
+but the units.
+
+YAML becomes these dataclasses through pydantic (`content.py`); JSON in a run folder does too (`journal.py`).
+`__pydantic_config__` forbids unknown keys, so that a misspelt one is an error and never a silent default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from kvbench.units import RateBytes, SizeBytes
+
+FORMAT_VERSION = 1  # of plan.json, journal.jsonl and verdict.json; a reader refuses what is newer
+
+_STRICT: dict[str, Any] = {"extra": "forbid"}
+
+Role = Literal["dut", "baseline", "reference"]
+Basis = Literal["measured", "emulated", "simulated"]
+
+
+# ---------------------------------------------------------------- the target: what is tested
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where an arm keeps its KV pages. Each node is a directory, and the arm's pages are spread over all of them."""
+
+    nodes: tuple[str, ...]
+    direct: bool = True  # O_DIRECT; without it reads may come from the page cache, and the run says so
+    rate_limit_bytes_per_s: RateBytes | None = None  # each node throttled to stand for a slower medium; always labelled
+    link_bytes_per_s: RateBytes | None = None  # what link and medium can give at most: nothing measured may exceed it
+    array_cache_bytes: SizeBytes | None = None  # declared cache of a fabric target
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What serves the requests of an arm.
+
+    `emulated`: kvbench's own engine, computing by a roofline of `model` on `accelerator` and doing real storage I/O.
+    `openai`: endpoints that somebody else has started. `launch`: `command` is started, awaited and stopped by kvbench;
+    `{port}`, `{kv_dir}` and `{python}` in it are filled in.
+    """
+
+    kind: Literal["emulated", "openai", "launch"] = "emulated"
+    model: str = "llama-3.1-8b"
+    accelerator: str = "L4"
+    tensor_parallel: int = 1
+    host_memory_bytes: SizeBytes = 0  # the host tier between GPU memory and storage; 0: none
+    urls: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    stop_command: tuple[str, ...] = ()
+    flush_command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    health_path: str = "/health"
+    start_timeout_s: float = 300.0
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of a comparison. `kv` says where a returning session's KV comes from."""
+
+    name: str
+    role: Role
+    engine: Engine
+    kv: Literal["storage", "recompute"] = "storage"
+    storage: Storage | None = None
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is tested: the arms, and the commands that act on the storage from outside.
+
+    `hooks` maps an event (`node_add`, `node_remove`, `before_wave`) to an argv.
+    `session_tokens` shortens the workload's sessions for a target too small for them; page one says so.
+    """
+
+    name: str
+    arms: tuple[Arm, ...]
+    hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    session_tokens: int | None = None
+
+    __pydantic_config__ = _STRICT
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
+
+
+# ---------------------------------------------------------------- the gate: what must hold
+
+
+@dataclass(frozen=True, slots=True)
+class GateStep:
+    """A step as the gate file states it; `plan.py` multiplies it over arms, cells and rounds.
+
+    `arms`: which arms it runs on (`none`: once, without one). `quick` holds the params that --quick replaces.
+    """
+
+    id: str
+    probe: str
+    why: str
+    arms: Literal["none", "storage", "all"] = "all"
+    per_round: bool = False
+    engine: Literal["none", "keep", "restart"] = "none"
+    concurrency: tuple[int, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    quick: Mapping[str, Any] = field(default_factory=dict)
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold, of one metric.
+
+    kind  `integrity`: a breach is FAIL always. `performance`: judged by its interval, and INCONCLUSIVE while the
+          cell's evidence is not complete. `evidence`: a breach or absence makes the cell INCONCLUSIVE.
+    rule  `each`: every selected measurement meets `op limit`. `paired_log_ratio`: the ratio of arm `of` to arm
+          `against` over rounds, with Student's t on its logarithm. `cv`: coefficient of variation over rounds.
+          `drift`: Theil–Sen trend over the run, as a share of the median. `present`: the metric is there.
+          `arms_equal`: the arms of the target differ in storage only (`metric` unused).
+    arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
+    divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps).
+    at    `every` cell, or only the one of `highest` concurrency.
+    """
+
+    id: str
+    kind: Literal["integrity", "performance", "evidence"]
+    step: str
+    metric: str
+    rule: Literal["each", "paired_log_ratio", "cv", "drift", "present", "arms_equal"]
+    why: str
+    op: Literal["<=", ">=", "==", "in", ""] = ""
+    limit: float | tuple[float, float] | None = None
+    unit: str = ""
+    of: Role = "dut"
+    against: Role = "baseline"
+    arms: Literal["all", "dut", "baseline", "storage", "recompute"] = "all"
+    divide_by: str = ""
+    at: Literal["every", "highest"] = "every"
+    note_above: float | None = None  # a pass beyond this value carries `note`
+    note: str = ""
+    demonstration: Literal["judge", "warn"] = "judge"  # warn: in a demonstration a breach is a warning
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A gate file: what is run, what must hold, and why each of it is what it is."""
+
+    version: int
+    id: str
+    title: str
+    why: str
+    rounds: int
+    quick_rounds: int
+    steps: tuple[GateStep, ...]
+    checks: tuple[Check, ...]
+
+    __pydantic_config__ = _STRICT
+
+
+# ---------------------------------------------------------------- the plan: what will run
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One measurement to take: the unit of the journal, of resuming and of raw evidence.
+
+    `id` is unique in its plan and safe as a folder name. `kind` is the gate step it came from. `cell` names the
+    point at which arms are compared (`"c8"`); it is "" where a step belongs to no cell.
+    """
+
+    id: str
+    kind: str
+    probe: str
+    arm: str
+    cell: str
+    round: int
+    params: Mapping[str, Any]
+    seed: int
+    engine: Literal["none", "keep", "restart"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that a run is going to do, fixed before it begins."""
+
+    version: int
+    kvbench_version: str
+    gate: Gate
+    target: Target
+    steps: tuple[Step, ...]
+    seed: int
+    quick: bool
+    content_digest: str
+    keep_data: bool = False
+
+
+# ---------------------------------------------------------------- the measurement: what came out
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """One moment on both clocks: `wall` is ISO 8601 in UTC, `monotonic_ns` is CLOCK_MONOTONIC of this boot."""
+
+    wall: str
+    monotonic_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A figure with its unit, the number of samples behind it, and the raw file it can be traced to.
+
+    `value` is None where there is no figure, and `note` then says why: absent is never 0.
+    `unit`: `s`, `B`, `B/s`, `share` (0 to 1), `ratio`, `count`, or a written one such as `tok/s`.
+    """
+
+    value: float | None
+    unit: str
+    n: int
+    source: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one step yielded. `error` is "" when the step was measured, else the sentence of why it was not.
+
+    `series` names tables beside it (`"requests"`, `"devices"`) by their path in the run folder; `facts` holds what
+    was observed but not measured (versions, mount options, mode of the page-cache probe).
+    `overhead` is seconds spent by phase (`"populate"`, `"settle"` …).
+    """
+
+    step_id: str
+    attempt: int
+    basis: Basis
+    start: Stamp
+    end: Stamp
+    boot_id: str
+    metrics: Mapping[str, Metric]
+    series: Mapping[str, str] = field(default_factory=dict)
+    raw_files: tuple[str, ...] = ()
+    overhead: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+
+# ---------------------------------------------------------------- the verdict: what it means
+
+
+class Outcome(StrEnum):
+    """FAIL > INCONCLUSIVE > PASS: the worst finding wins."""
+
+    PASS = "PASS"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    FAIL = "FAIL"
+
+    @property
+    def severity(self) -> int:
+        return list(Outcome).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check on one cell (and arm): what was observed, what it means, and where it can be looked up.
+
+    `observed`, `interval` and `limit` are in `unit`. `n` counts the independent units: rounds for an interval.
+    `evidence` are paths in the run folder.
+    """
+
+    check: str
+    kind: str
+    cell: str
+    arm: str
+    outcome: Outcome
+    reason: str
+    why: str
+    observed: float | None = None
+    interval: tuple[float, float] | None = None
+    op: str = ""
+    limit: float | tuple[float, float] | None = None
+    unit: str = ""
+    n: int = 0
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gate's outcome. `basis` lists what makes it a demonstration; it is empty for a real one.
+
+    `why` is the one sentence of page one. `rejudged` names the other gate file, if one was used.
+    """
+
+    version: int
+    gate: str
+    title: str
+    outcome: Outcome
+    basis: tuple[str, ...]
+    why: str
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    rejudged: str = ""
+
+    @property
+    def headline(self) -> str:
+        """`PASS`, or `PASS (demonstration: emulated engine, …)`."""
+        return f"{self.outcome} (demonstration: {', '.join(self.basis)})" if self.basis else str(self.outcome)

@@ -1,0 +1,246 @@
+"""What kvbench can measure: one literal table, name → ProbeSpec. Pure; a probe's module is imported on its first use.
+
+The params classes are the schema of a step's `params` in a gate file. The metrics are a promise: `plan.py` refuses a
+check on a metric that no step yields, and a probe that yields another one is an internal error.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+from kvbench import kv
+from kvbench.model import Arm, Measurement, Step, Target
+from kvbench.units import Seconds, SizeBytes
+
+if TYPE_CHECKING:
+    from kvbench.engine.lifecycle import EngineHandle
+
+_STRICT: dict[str, Any] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a probe gets beside its step.
+
+    `raw_dir` is empty and takes this attempt's evidence. `data_dirs` are folders of our own making on the arm's nodes,
+    one a node, empty, and removed after the step; the probe may write nowhere else.
+    `engine` is running and answers, or None. `progress(text, share)` says what runs now; share is 0 to 1 or None.
+    """
+
+    run_dir: Path
+    raw_dir: Path
+    target: Target
+    arm: Arm | None
+    data_dirs: tuple[Path, ...]
+    engine: EngineHandle | None
+    attempt: int
+    deadline_ns: int
+    progress: Callable[[str, float | None], None]
+
+
+class Probe(Protocol):
+    """`measure` turns one step into one measurement. Raises StepError when it cannot; leaves no process behind."""
+
+    def __call__(self, step: Step, context: Context) -> Measurement: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a step will take: an estimate for the plan and for the space check before it, never a measurement."""
+
+    seconds: float = 0.0
+    written_bytes: int = 0
+    space_bytes: int = 0  # most that it holds on the arm's nodes at any moment
+    read_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpec:
+    """`metrics` maps each name to its unit. `cost(params, arm, shape)`: shape is the arm's model, if it has one."""
+
+    call: str  # "module:function"
+    params: type
+    metrics: Mapping[str, str]
+    cost: Callable[[Any, Arm | None, kv.ModelShape | None], Cost]
+    destructive: bool = False
+
+    def load(self) -> Probe:
+        module, function = self.call.split(":")
+        return cast(Probe, getattr(importlib.import_module(module), function))
+
+
+# ---------------------------------------------------------------- params, the schema of a step
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentParams:
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class FioParams:
+    """`options` go into the job file unchanged; `{page_bytes}` in a value is the arm's page size in bytes."""
+
+    profile: str
+    options: Mapping[str, str | int]
+    size_bytes: SizeBytes
+    runtime_s: Seconds
+    lay_out: bool = True  # write the file in full first, so that no unwritten block is read
+    page_bytes: int = 0
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ColdRecoveryParams:
+    """The G3 protocol (docs/method.md): N sessions stored, settled, proven cold, and read once at the same moment."""
+
+    workload: str
+    concurrency: int
+    session_tokens: int
+    output_tokens: int = 64
+    chunk_tokens: int = kv.PAGE_TOKENS
+    settle_dwell_s: Seconds = 2.0
+    request_timeout_s: Seconds = 600.0
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class FakeParams:
+    """A wave made of arithmetic, for tests of everything around the probes. Basis: simulated.
+
+    `effect` scales the dut's TTFT and the inverse of its throughput; `round_cv` is the spread of rounds.
+    `without` names metrics to leave out, and `overrides` sets others.
+    """
+
+    concurrency: int = 8
+    effect: float = 0.6
+    round_cv: float = 0.01
+    without: tuple[str, ...] = ()
+    overrides: Mapping[str, float] = field(default_factory=dict)
+    work: Literal["none", "files"] = "none"  # files: also write a data file in small fsynced pieces, to be killed in
+
+    __pydantic_config__ = _STRICT
+
+
+# ---------------------------------------------------------------- what each yields and costs
+
+COLD_RECOVERY_METRICS: Mapping[str, str] = {
+    "ttft_p50_s": "s",
+    "ttft_p90_s": "s",
+    "ttft_p99_s": "s",
+    "ttft_mean_s": "s",
+    "ttft_max_s": "s",
+    "tpot_p50_s": "s",
+    "output_tokens_per_s": "tok/s",
+    "dispatch_delay_max_s": "s",
+    "connect_max_s": "s",
+    "requests_ok": "count",
+    "requests_failed": "count",
+    "completion_tokens_deviation": "count",  # largest |completion tokens − asked| of a request
+    "prompt_tokens_deviation": "count",
+    "client_error_s": "s",
+    "client_error_share": "share",  # of the wave's own TTFT p50
+    "external_hit_tokens": "count",  # as the requests' usage says
+    "external_hit_ratio": "ratio",  # the engine's counter ÷ what the requests should have hit
+    "hit_shortfall_requests": "count",  # requests whose cached tokens are not exactly what they should be
+    "content_mismatches": "count",
+    "preemptions": "count",
+    "host_tier_hits": "count",
+    "allocation_failures": "count",
+    "stored_bytes": "B",
+    "stored_ratio": "ratio",  # bytes stored ÷ bytes that the sessions' full pages should take
+    "device_read_bytes": "B",
+    "expected_read_bytes": "B",
+    "ledger_ratio": "ratio",  # the first ÷ the second
+    "idle_read_share": "share",
+    "residency_before_share": "share",
+    "residency_after_share": "share",
+    "wave_bandwidth_bytes_per_s": "B/s",
+    "peak_bandwidth_bytes_per_s": "B/s",
+    "link_use_share": "share",  # peak ÷ what link and medium can give
+    "cpu_pressure_share": "share",
+    "medium_proven": "count",  # 1: a physical medium; 0: tmpfs, loop or a virtual disk
+}
+
+FIO_METRICS: Mapping[str, str] = {
+    "read_bandwidth_bytes_per_s": "B/s",
+    "write_bandwidth_bytes_per_s": "B/s",
+    "read_iops": "1/s",
+    "write_iops": "1/s",
+    "read_latency_p50_s": "s",
+    "read_latency_p99_s": "s",
+    "write_latency_p50_s": "s",
+    "write_latency_p99_s": "s",
+    "read_bytes": "B",
+    "written_bytes": "B",
+    "runtime_s": "s",
+}
+
+# Rates assumed for estimates only; the plan says that they are assumptions.
+_ASSUMED_BYTES_PER_S = 1e9
+_ASSUMED_PREFILL_TOKENS_PER_S = 4000.0
+_ASSUMED_DECODE_TOKEN_S = 0.06
+_ENGINE_START_S = 3.0
+
+
+def _cost_environment(params: EnvironmentParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    return Cost(seconds=2)
+
+
+def _cost_fio(params: FioParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    written = params.size_bytes if params.lay_out else 0
+    return Cost(
+        seconds=params.runtime_s + written / _ASSUMED_BYTES_PER_S,
+        written_bytes=written,
+        space_bytes=params.size_bytes,
+        read_bytes=int(params.runtime_s * _ASSUMED_BYTES_PER_S),
+    )
+
+
+def _cost_cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    prefill_s = params.concurrency * params.session_tokens / _ASSUMED_PREFILL_TOKENS_PER_S
+    seconds = _ENGINE_START_S + params.settle_dwell_s + prefill_s + params.output_tokens * _ASSUMED_DECODE_TOKEN_S
+    if arm is None or arm.kv == "recompute" or shape is None:
+        return Cost(seconds=seconds)
+    pages = params.concurrency * kv.full_pages(params.session_tokens, params.chunk_tokens)
+    rank_bytes = shape.page_bytes(arm.engine.tensor_parallel, params.chunk_tokens)
+    stored = pages * rank_bytes * arm.engine.tensor_parallel
+    return Cost(
+        seconds=seconds + 2 * stored / _ASSUMED_BYTES_PER_S,
+        written_bytes=stored,
+        space_bytes=stored + stored // 100,
+        read_bytes=stored,
+    )
+
+
+def _cost_fake(params: FakeParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    return Cost(seconds=0.01)
+
+
+PROBES: Mapping[str, ProbeSpec] = {
+    "host.environment": ProbeSpec(
+        call="kvbench.host.environment:measure",
+        params=EnvironmentParams,
+        metrics={"processors": "count", "memory_bytes": "B"},
+        cost=_cost_environment,
+    ),
+    "fio.profile": ProbeSpec(call="kvbench.fio.probe:measure", params=FioParams, metrics=FIO_METRICS, cost=_cost_fio),
+    "load.cold_recovery": ProbeSpec(
+        call="kvbench.load.cold_recovery:measure",
+        params=ColdRecoveryParams,
+        metrics=COLD_RECOVERY_METRICS,
+        cost=_cost_cold_recovery,
+    ),
+    "fake.wave": ProbeSpec(
+        call="kvbench.fake:measure",
+        params=FakeParams,
+        metrics={**COLD_RECOVERY_METRICS, **FIO_METRICS},
+        cost=_cost_fake,
+    ),
+}
