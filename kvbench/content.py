@@ -1,0 +1,213 @@
+"""Find, load and validate what people edit: gates, workloads, targets. Errors name file, line and key.
+
+Content ships inside the wheel as `kvbench/_content`; in a checkout it lies beside the package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import kvbench
+from kvbench.errors import UsageError
+from kvbench.kv import ModelShape
+from kvbench.model import Gate, Target
+from kvbench.probes import PROBES
+
+T = TypeVar("T")
+
+CONTENT_VERSION = 1
+_CONTENT_KEYS = {"workload": "inference", "profile": "fio"}  # a step's param that names a file, and its folder
+_ABOUT_KEYS = ("version", "id", "kind", "why")
+
+
+def content_root() -> Path:
+    """The folder that holds gates/, workloads/ and reports/: the installed copy, else the checkout."""
+    package = Path(kvbench.__file__).parent
+    installed = package / "_content"
+    return installed if installed.is_dir() else package.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A gate with everything that it names. `files` maps a path such as `gates/g3.yaml` to the bytes that were read;
+    `params` maps a gate step's id to the params of the workload or profile that it names."""
+
+    gate: Gate
+    source: Path
+    params: Mapping[str, Mapping[str, Any]]
+    files: Mapping[str, bytes]
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and bytes of a set of files, in the order of their names."""
+    whole = hashlib.sha256()
+    for name in sorted(files):
+        whole.update(f"{name}\0{len(files[name])}\0".encode())
+        whole.update(files[name])
+    return whole.hexdigest()
+
+
+def load_gate(name: str) -> Loaded:
+    """Load the gate `name` (`G3`, or the path of a file) with its workloads. Raises UsageError."""
+    path = _gate_path(name)
+    gate: Gate = read(path, Gate)
+    files = {f"gates/{path.name}": path.read_bytes()}
+    params = {}
+    for step in gate.steps:
+        if step.probe not in PROBES:
+            raise UsageError(
+                f"{path}: step {step.id}: there is no probe {step.probe!r}", f"one of: {', '.join(PROBES)}"
+            )
+        for key, folder in _CONTENT_KEYS.items():
+            if key in step.params:
+                found = _named(folder, str(step.params[key]), path)
+                params[step.id] = _workload(found, step.probe)
+                files[f"workloads/{folder}/{found.name}"] = found.read_bytes()
+    models = models_path()
+    files["workloads/models.yaml"] = models.read_bytes()
+    return Loaded(gate, path, params, files)
+
+
+def load_target(path: Path) -> Target:
+    """Load a target file. Raises UsageError."""
+    return read(path, Target)
+
+
+def demo_target(demo_dir: Path) -> Target:
+    """The target of a run without one: this machine's disk, under `demo_dir`, against recompute."""
+    path = content_root() / "workloads" / "target-demo.yaml"
+    return _validated(path, _document(path.read_text().replace("{demo_dir}", str(demo_dir)), path), Target)
+
+
+def models_path() -> Path:
+    return content_root() / "workloads" / "models.yaml"
+
+
+def model_shapes() -> dict[str, ModelShape]:
+    """The model shapes that kvbench knows, by id."""
+    from kvbench.engine.catalog import models
+
+    return models(models_path())
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """One YAML file as the frozen type `kind`. Raises UsageError with file:line, the key and what was expected."""
+    return _validated(path, _document(_text(path), path), kind)
+
+
+def _gate_path(name: str) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = content_root() / "gates" / f"{name.lower()}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem.upper() for p in path.parent.glob("*.yaml")))
+        raise UsageError(f"there is no gate {name!r}", f"one of {known}, or the path of a gate file ending in .yaml")
+    return path
+
+
+def _named(folder: str, name: str, asked_by: Path) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        return asked_by.parent / name
+    path = content_root() / "workloads" / folder / f"{name}.yaml"
+    if Path(name).name != name or not path.is_file():
+        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
+        raise UsageError(f"{asked_by}: there is no workloads/{folder}/{name}.yaml", f"one of: {known}")
+    return path
+
+
+def _workload(path: Path, probe: str) -> dict[str, Any]:
+    """The params that a workload or profile file gives to a step of `probe`."""
+    document = _document(_text(path), path)
+    if not isinstance(document, dict) or document.get("version") != CONTENT_VERSION:
+        raise UsageError(f"{path}: key version: expected {CONTENT_VERSION}", "see docs/content.md for the format")
+    known = {field.name for field in fields(PROBES[probe].params)}
+    for key in document:
+        if key not in known and key not in _ABOUT_KEYS:
+            raise UsageError(
+                f"{path}:{_line(document, (key,))}: unknown key {key!r} for a step of {probe}",
+                f"one of: {', '.join(sorted(known))}",
+            )
+    return {key: value for key, value in _plain(document).items() if key not in _ABOUT_KEYS}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file", "kvbench init writes a target.yaml to edit") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from None
+
+
+def _document(text: str, path: Path) -> Any:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        return YAML(typ="rt").load(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise UsageError(f"{path}:{line}: not valid YAML: {error.problem}") from None
+    except YAMLError as error:
+        raise UsageError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def _validated(path: Path, document: Any, kind: type[T]) -> T:
+    from pydantic import TypeAdapter, ValidationError
+
+    content = _plain(document)
+    if isinstance(content, dict) and kind is not Gate and content.pop("version", CONTENT_VERSION) != CONTENT_VERSION:
+        raise UsageError(
+            f"{path}:{_line(document, ('version',))}: key version: this kvbench reads version {CONTENT_VERSION}"
+        )
+    try:
+        return TypeAdapter(kind).validate_python(content)
+    except ValidationError as error:
+        lines = [_explain(path, document, dict(problem)) for problem in error.errors(include_url=False)]
+        raise UsageError("\n".join(lines), "kvbench init writes a commented example") from None
+
+
+def _explain(path: Path, document: Any, problem: Mapping[str, Any]) -> str:
+    location: tuple[Any, ...] = problem["loc"]
+    key = ".".join(str(part) for part in location)
+    where = f"{path}:{_line(document, location)}"
+    match problem["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden":
+            return f"{where}: unknown key {key}"
+        case "missing" | "missing_argument":
+            return f"{where}: key {key} is missing"
+    given = problem.get("input")
+    shown = f", got {given!r}" if isinstance(given, str | int | float | bool) else ""
+    return f"{where}: key {key}: {problem['msg'].removeprefix('Value error, ')}{shown}"
+
+
+def _line(document: Any, location: Iterable[Any]) -> int:
+    """Line (from 1) of the deepest part of `location` that the document has."""
+    line, node = 1, document
+    for part in location:
+        position = getattr(node, "lc", None)
+        try:
+            line = (position.key(part) if isinstance(node, dict) else position.item(part))[0] + 1  # type: ignore[union-attr]
+            node = node[part]
+        except (KeyError, IndexError, TypeError, AttributeError):
+            return line
+    return line
+
+
+def _plain(node: Any) -> Any:
+    """The same document as plain dicts and lists, without the positions that ruamel keeps."""
+    if isinstance(node, dict):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(value) for value in node]
+    if isinstance(node, bool) or node is None:
+        return node
+    for kind in (int, float, str):
+        if isinstance(node, kind):
+            return kind(node)
+    return node

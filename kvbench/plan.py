@@ -1,0 +1,213 @@
+"""Gate + Target + seed → Plan: the fixed list of steps, what it takes, and what is still to do. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import kvbench
+from kvbench.content import Loaded, digest
+from kvbench.errors import UsageError
+from kvbench.kv import ModelShape
+from kvbench.model import FORMAT_VERSION, Arm, Check, Gate, GateStep, Measurement, Plan, Step, Target
+from kvbench.probes import PROBES, Cost, ProbeSpec
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}\Z")  # arm and step names become folder names
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says beside gate and target."""
+
+    seed: int = 1
+    quick: bool = False
+    rounds: int | None = None
+    keep_data: bool = False
+
+
+def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], options: Options) -> Plan:
+    """Multiply the gate's steps over arms, cells and rounds. Raises UsageError for what cannot be run or judged.
+
+    Arms are shuffled anew for every round and cell, so that neither always goes first.
+    """
+    gate = loaded.gate
+    _check_target(target)
+    for check in gate.checks:
+        _check_check(check, gate)
+    rounds = options.rounds or (gate.quick_rounds if options.quick else gate.rounds)
+    if rounds < 1:
+        raise UsageError(f"--rounds {rounds}: at least one round is needed")
+    expand = _Expansion(loaded, target, shapes, options)
+    steps = [step for gate_step in gate.steps if not gate_step.per_round for step in expand(gate_step, 0)]
+    for number in range(1, rounds + 1):
+        steps += [step for gate_step in gate.steps if gate_step.per_round for step in expand(gate_step, number)]
+    return Plan(
+        version=FORMAT_VERSION,
+        kvbench_version=kvbench.__version__,
+        gate=gate,
+        target=target,
+        steps=tuple(steps),
+        seed=options.seed,
+        quick=options.quick,
+        content_digest=digest(loaded.files),
+        keep_data=options.keep_data,
+    )
+
+
+def remaining(plan: Plan, measurements: Iterable[Measurement]) -> list[Step]:
+    """The steps that no measurement without an error stands for yet, in the plan's order."""
+    done = {measurement.step_id for measurement in measurements if not measurement.error}
+    return [step for step in plan.steps if step.id not in done]
+
+
+def cost(step: Step, plan: Plan, shapes: Mapping[str, ModelShape]) -> Cost:
+    """What a step is expected to take."""
+    spec = PROBES[step.probe]
+    arm = plan.target.arm(step.arm) if step.arm else None
+    return spec.cost(_params(spec, step.params, step.id), arm, _shape(arm, shapes))
+
+
+def total_cost(plan: Plan, steps: Sequence[Step], shapes: Mapping[str, ModelShape]) -> Cost:
+    """What the steps take together: times and bytes added, space at its highest (added too when data is kept)."""
+    costs = [cost(step, plan, shapes) for step in steps]
+    spaces = [c.space_bytes for c in costs]
+    return Cost(
+        seconds=sum(c.seconds for c in costs),
+        written_bytes=sum(c.written_bytes for c in costs),
+        space_bytes=sum(spaces) if plan.keep_data else max(spaces, default=0),
+        read_bytes=sum(c.read_bytes for c in costs),
+    )
+
+
+def parse_params(step: Step) -> Any:
+    """A step's params as its probe's own type."""
+    return _params(PROBES[step.probe], step.params, step.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    loaded: Loaded
+    target: Target
+    shapes: Mapping[str, ModelShape]
+    options: Options
+
+    def __call__(self, gate_step: GateStep, round_number: int) -> Iterator[Step]:
+        quick = dict(gate_step.quick) if self.options.quick else {}
+        concurrency = quick.pop("concurrency", gate_step.concurrency)
+        base = {**self.loaded.params.get(gate_step.id, {}), **gate_step.params, **quick}
+        known = {field.name for field in fields(PROBES[gate_step.probe].params)}
+        if self.target.session_tokens and "session_tokens" in known:
+            base["session_tokens"] = self.target.session_tokens
+        for sessions in concurrency or (None,):
+            cell = "" if sessions is None else f"c{sessions}"
+            params = base if sessions is None else {**base, "concurrency": sessions}
+            rng = random.Random(f"{self.options.seed}/{gate_step.id}/{round_number}/{cell}")
+            arms = _arms(gate_step, self.target)
+            rng.shuffle(arms)
+            for arm in arms:
+                yield self._step(gate_step, round_number, cell, arm, params)
+
+    def _step(
+        self, gate_step: GateStep, round_number: int, cell: str, arm: Arm | None, params: Mapping[str, Any]
+    ) -> Step:
+        spec = PROBES[gate_step.probe]
+        parts = (gate_step.id, f"r{round_number:02}" if round_number else "", cell, arm.name if arm else "")
+        step_id = "-".join(part for part in parts if part)
+        if arm and "page_bytes" in {field.name for field in fields(spec.params)}:
+            shape = _shape(arm, self.shapes)
+            params = {**params, "page_bytes": shape.page_bytes(arm.engine.tensor_parallel) if shape else 0}
+        _params(spec, params, f"{self.loaded.source}: step {gate_step.id}")
+        return Step(
+            id=step_id,
+            kind=gate_step.id,
+            probe=gate_step.probe,
+            arm=arm.name if arm else "",
+            cell=cell,
+            round=round_number,
+            params=params,
+            # not of the arm: both arms of a round meet the same prompts
+            seed=_seed(self.options.seed, gate_step.id, round_number, cell),
+            engine=gate_step.engine,
+        )
+
+
+def _arms(gate_step: GateStep, target: Target) -> list[Arm | None]:
+    match gate_step.arms:
+        case "none":
+            return [None]
+        case "storage":
+            return [arm for arm in target.arms if arm.kv == "storage"]
+    return list(target.arms)
+
+
+def _seed(*parts: object) -> int:
+    return int.from_bytes(hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=7).digest(), "little")
+
+
+def _params(spec: ProbeSpec, params: Mapping[str, Any], where: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(spec.params).validate_python(dict(params))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        key = ".".join(str(part) for part in problem["loc"])
+        raise UsageError(f"{where}: params.{key}: {problem['msg'].removeprefix('Value error, ')}") from None
+
+
+def _shape(arm: Arm | None, shapes: Mapping[str, ModelShape]) -> ModelShape | None:
+    return shapes.get(arm.engine.model) if arm else None
+
+
+def _check_target(target: Target) -> None:
+    names = [arm.name for arm in target.arms]
+    for name in names:
+        if not _NAME.match(name):
+            raise UsageError(f"target {target.name}: arm name {name!r}: letters, digits, - and _ only, at most 41")
+    if len(set(names)) != len(names):
+        raise UsageError(f"target {target.name}: two arms have the same name", "give each arm a name of its own")
+    for role in ("dut", "baseline"):
+        if sum(arm.role == role for arm in target.arms) != 1:
+            raise UsageError(f"target {target.name}: exactly one arm must have the role {role}")
+    for arm in target.arms:
+        _check_arm(arm, f"target {target.name}: arm {arm.name}")
+
+
+def _check_arm(arm: Arm, where: str) -> None:
+    if arm.kv == "storage" and not (arm.storage and arm.storage.nodes):
+        raise UsageError(f"{where}: kv is storage, but it has no storage.nodes", "list its directories")
+    if arm.kv == "recompute" and arm.storage:
+        raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")
+    if arm.engine.kind == "openai" and not arm.engine.urls:
+        raise UsageError(f"{where}: engine openai needs urls", "urls: [http://127.0.0.1:8000]")
+    if arm.engine.kind == "launch" and not arm.engine.command:
+        raise UsageError(f"{where}: engine launch needs a command")
+    if arm.engine.kind == "emulated" and arm.engine.tensor_parallel < 1:
+        raise UsageError(f"{where}: tensor_parallel must be 1 or more")
+
+
+def _check_check(check: Check, gate: Gate) -> None:
+    """A check that could never be judged is a mistake in the gate file, found before anything runs."""
+    where = f"gate {gate.id}: check {check.id}"
+    if check.rule == "arms_equal":
+        return
+    for step_id, metric in [(check.step, check.metric), *([_divisor(check.divide_by)] if check.divide_by else [])]:
+        step = next((s for s in gate.steps if s.id == step_id), None)
+        if step is None:
+            raise UsageError(f"{where}: there is no step {step_id!r}", f"one of: {', '.join(s.id for s in gate.steps)}")
+        if metric not in PROBES[step.probe].metrics:
+            known = ", ".join(sorted(PROBES[step.probe].metrics))
+            raise UsageError(f"{where}: step {step_id} yields no metric {metric!r}", f"one of: {known}")
+    if check.rule != "present" and (not check.op or check.limit is None):
+        raise UsageError(f"{where}: rule {check.rule} needs op and limit")
+    if (check.op == "in") != isinstance(check.limit, tuple):
+        raise UsageError(f"{where}: op `in` goes with a limit of two numbers, and the other ops with one")
+
+
+def _divisor(divide_by: str) -> tuple[str, str]:
+    step_id, _, metric = divide_by.partition(".")
+    return step_id, metric

@@ -1,0 +1,61 @@
+"""Where kvbench may write: inside folders of its own making, told by a marker file, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from kvbench.errors import KvbenchError
+
+_MARKER = ".made-by-kvbench"
+
+
+def claim(node: Path, run_id: str) -> Path:
+    """Make this run's folder on a storage node, or take it up again; everything we write there lies inside it.
+
+    Raises KvbenchError when the node is no directory, cannot be written, or holds a folder of that name not of ours.
+    """
+    folder = node / f"kvbench-{run_id}"
+    if not node.is_dir():
+        raise KvbenchError(f"{node} is not a directory", "mount the storage there, or correct `nodes` in the target")
+    try:
+        if not folder.exists():
+            folder.mkdir()
+            (folder / _MARKER).touch()
+    except OSError as error:
+        raise KvbenchError(f"{node} cannot be written: {error.strerror}", "check its mount options and owner") from None
+    if not _ours(folder):
+        raise KvbenchError(f"{folder} exists and was not made by kvbench", "move it away; kvbench will not touch it")
+    return folder
+
+
+def release(folder: Path) -> None:
+    """Remove a claimed folder and all that is in it. A folder without our marker is left alone."""
+    if _ours(folder):
+        empty(folder)
+        (folder / _MARKER).unlink()
+        folder.rmdir()
+
+
+def empty(folder: Path) -> None:
+    """Remove what lies in a claimed folder. Never follows a link out of it."""
+    if not _ours(folder):
+        raise KvbenchError(f"{folder} was not made by kvbench, so nothing in it is removed")
+    for entry in folder.iterdir():
+        if entry.name == _MARKER:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that we may still write on the file system of `path`."""
+    usage = os.statvfs(path)
+    return usage.f_bavail * usage.f_frsize
+
+
+def _ours(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink() and (folder / _MARKER).is_file()
