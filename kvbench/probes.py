@@ -18,6 +18,7 @@ from kvbench.units import Seconds, SizeBytes
 
 if TYPE_CHECKING:
     from kvbench.engine.lifecycle import EngineHandle
+    from kvbench.process import Survivors
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
 
@@ -29,6 +30,7 @@ class Context:
     `raw_dir` is empty and takes this attempt's evidence. `data_dirs` are folders of our own making on the arm's nodes,
     one a node, empty, and removed after the step; the probe may write nowhere else.
     `engine` is running and answers, or None. `progress(text, share)` says what runs now; share is 0 to 1 or None.
+    `survivors` takes note of processes that the probe starts, so that a resumed run can end what outlived it.
     """
 
     run_dir: Path
@@ -40,6 +42,7 @@ class Context:
     attempt: int
     deadline_ns: int
     progress: Callable[[str, float | None], None]
+    survivors: Survivors
 
 
 class Probe(Protocol):

@@ -43,12 +43,16 @@ def empty(folder: Path) -> None:
     if not _ours(folder):
         raise KvbenchError(f"{folder} was not made by kvbench, so nothing in it is removed")
     for entry in folder.iterdir():
-        if entry.name == _MARKER:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+        if entry.name != _MARKER:
+            remove_tree(entry)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it, or a file, or nothing. Only for what lies in a claimed folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def free_bytes(path: Path) -> int:

@@ -1,0 +1,161 @@
+"""The loop: take the steps that the journal does not hold yet, one after the other, and append what each yields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from kvbench import clock, plan, safety
+from kvbench.engine import lifecycle
+from kvbench.errors import KvbenchError, StepError
+from kvbench.journal import RunFolder
+from kvbench.kv import ModelShape
+from kvbench.model import Measurement, Step
+from kvbench.probes import PROBES, Context, Cost
+from kvbench.units import format_bytes
+
+RESERVE_BYTES = 256 * 2**20  # kept free beside what a step needs: journal, evidence, report
+_TIME_LIMIT_FACTOR = 20  # a step that takes this many times its estimate hangs
+_TIME_LIMIT_MIN_S = 600.0
+_SAME_ERROR_LIMIT = 2  # steps that fail alike, one after the other, before the run stops
+
+
+class Observer(Protocol):
+    """Who watches a run: the terminal, or nobody in tests."""
+
+    def began(self, step: Step, attempt: int, done: int, total: int) -> None: ...
+    def progress(self, text: str, share: float | None) -> None: ...
+    def measured(self, step: Step, measurement: Measurement) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+def execute(folder: RunFolder, shapes: Mapping[str, ModelShape], observer: Observer) -> None:
+    """Measure every step that is still to do. A step that cannot be measured is recorded with its error.
+
+    Raises KvbenchError when the run cannot go on (no space, no target, the same error again and again); what was
+    measured is kept, and calling this again goes on from there.
+    """
+    with folder.locked():
+        folder.check_content()
+        if folder.mend():
+            observer.note("the journal's last line was torn; its step runs again")
+        if ended := folder.survivors.end_all():
+            observer.note(f"ended {ended} process group(s) that had outlived the run")
+        with _claimed(folder) as claims:
+            _Loop(folder, shapes, observer, claims).go()
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    folder: RunFolder
+    shapes: Mapping[str, ModelShape]
+    observer: Observer
+    claims: Mapping[str, tuple[Path, ...]]  # arm → our folder on each of its nodes
+
+    def go(self) -> None:
+        todo = plan.remaining(self.folder.plan, self.folder.measurements())
+        total = len(self.folder.plan.steps)
+        errors: list[str] = []
+        for position, step in enumerate(todo):
+            cost = plan.cost(step, self.folder.plan, self.shapes)
+            self._check_space(step, cost)
+            attempt = self.folder.begin(step)
+            self.observer.began(step, attempt, total - len(todo) + position, total)
+            measurement = self._measure(step, attempt, cost)
+            self.folder.finish(measurement)
+            self.observer.measured(step, measurement)
+            errors = [*errors, measurement.error] if measurement.error else []
+            if len(errors) >= _SAME_ERROR_LIMIT and len(set(errors)) == 1:
+                raise KvbenchError(
+                    f"{len(errors)} steps failed alike: {errors[-1]}",
+                    f"mend the cause, then: kvbench resume {self.folder.path}",
+                )
+
+    def _measure(self, step: Step, attempt: int, cost: Cost) -> Measurement:
+        folder = self.folder
+        raw_dir = folder.raw_dir(step)
+        limit_s = max(_TIME_LIMIT_MIN_S, _TIME_LIMIT_FACTOR * cost.seconds)
+        start = clock.stamp()
+        with ExitStack() as stack:
+            try:
+                data_dirs = stack.enter_context(self._data_dirs(step, attempt))
+                context = Context(
+                    run_dir=folder.path,
+                    raw_dir=raw_dir,
+                    target=folder.plan.target,
+                    arm=folder.plan.target.arm(step.arm) if step.arm else None,
+                    data_dirs=data_dirs,
+                    engine=None,
+                    attempt=attempt,
+                    deadline_ns=start.monotonic_ns + int(limit_s * 1e9),
+                    progress=self.observer.progress,
+                    survivors=folder.survivors,
+                )
+                if step.engine != "none" and context.arm is not None:
+                    self.observer.progress("starting the engine", None)
+                    engine = lifecycle.running(context.arm, data_dirs, raw_dir, folder.survivors)
+                    context = replace(context, engine=stack.enter_context(engine))
+                return PROBES[step.probe].load()(step, context)
+            except StepError as error:
+                return Measurement(
+                    step_id=step.id,
+                    attempt=attempt,
+                    basis="measured",
+                    start=start,
+                    end=clock.stamp(),
+                    boot_id=clock.boot_id(),
+                    metrics={},
+                    raw_files=_relative_files(raw_dir, folder.path),
+                    error=error.message,
+                )
+
+    @contextmanager
+    def _data_dirs(self, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:
+        """A fresh folder for this attempt on every node: what an earlier one wrote can never be taken for its own."""
+        folders = tuple(node / f"{step.id}-a{attempt}" for node in self.claims.get(step.arm, ()))
+        for data_dir in folders:
+            safety.remove_tree(data_dir)
+            data_dir.mkdir()
+        try:
+            yield folders
+        finally:
+            if not self.folder.plan.keep_data:
+                for data_dir in folders:
+                    safety.remove_tree(data_dir)
+
+    def _check_space(self, step: Step, cost: Cost) -> None:
+        nodes = self.claims.get(step.arm, ())
+        per_node = cost.space_bytes // max(1, len(nodes))
+        for path, space_bytes in [(self.folder.path, 0), *((node, per_node) for node in nodes)]:
+            needed, free = space_bytes + RESERVE_BYTES, safety.free_bytes(path)
+            if free < needed:
+                raise KvbenchError(
+                    f"step {step.id} needs {format_bytes(needed)} free at {path}; there are {format_bytes(free)}",
+                    f"make room, or shorten the target's session_tokens; then: kvbench resume {self.folder.path}",
+                )
+
+
+def _relative_files(folder: Path, root: Path) -> tuple[str, ...]:
+    return tuple(sorted(str(file.relative_to(root)) for file in folder.rglob("*") if file.is_file()))
+
+
+@contextmanager
+def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
+    """Our folders on every arm's nodes, emptied of what a killed attempt left, and removed when the run is done."""
+    claims: dict[str, tuple[Path, ...]] = {}
+    for arm in folder.plan.target.arms:
+        if arm.storage is not None:
+            claims[arm.name] = tuple(safety.claim(Path(node), folder.path.name) for node in arm.storage.nodes)
+    every = {claim for nodes in claims.values() for claim in nodes}
+    if not folder.plan.keep_data:
+        for claim in every:
+            safety.empty(claim)
+    try:
+        yield claims
+    finally:
+        if not folder.plan.keep_data:
+            for claim in every:
+                safety.release(claim)
