@@ -1,0 +1,155 @@
+"""How much of a set of files is in the page cache, and getting it out of there.
+
+By cachestat(2) (Linux 6.5), and by mincore(2) where the kernel lacks it. Neither sees the caches that a file system
+keeps for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from kvbench.errors import StepError
+from kvbench.host.mounts import mount_of, parse_mountinfo
+
+_SYS_CACHESTAT = 451  # the same number on every architecture
+_DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN_CACHE = {  # file systems whose cached reads the page cache does not show
+    "zfs": "the ARC of ZFS answers reads, and neither cachestat nor mincore looks into it",
+    "virtiofs": "the host's page cache answers reads, and this machine cannot look into it",
+    "9p": "the host's page cache answers reads, and this machine cannot look into it",
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("off", ctypes.c_uint64), ("len", ctypes.c_uint64))
+
+
+class _CacheStat(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted"))
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Bytes of the files that are in the page cache, of all their bytes; `method` is `cachestat` or `mincore`.
+
+    `why_blind` is "" unless the file system has a cache of its own, which neither method sees.
+    """
+
+    resident_bytes: int
+    total_bytes: int
+    method: str
+    why_blind: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """0 to 1; None when it cannot be told, or when the files hold no byte."""
+        return None if self.why_blind or not self.total_bytes else self.resident_bytes / self.total_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """What was done to empty the cache, in words, and what could not be ("" when nothing was left)."""
+
+    files: int
+    method: str
+    why_incomplete: str
+
+
+def has_cachestat() -> bool:
+    """Whether this kernel answers cachestat(2)."""
+    return _cachestat(-1) not in (-errno.ENOSYS, -errno.EPERM)  # EPERM: a container's filter that knows no better
+
+
+def residency(paths: Iterable[Path]) -> Residency:
+    """Residency of files, and of every file below folders. Raises StepError when it cannot be told."""
+    paths = tuple(paths)
+    method, resident_pages = ("cachestat", _cachestat) if has_cachestat() else ("mincore", _mincore)
+    resident = total = 0
+    for path in _files(paths):
+        with _opened(path) as file:
+            size, pages = os.fstat(file.fileno()).st_size, resident_pages(file.fileno())
+        if pages < 0:
+            raise StepError(
+                f"page cache of {path}: {method} says {os.strerror(-pages)}", "run as the owner of the files"
+            )
+        total += size
+        resident += min(size, pages * mmap.PAGESIZE)
+    return Residency(resident, total, method, why_blind(paths, _MOUNTS.read_text(errors="replace")))
+
+
+def why_blind(paths: Iterable[Path], mountinfo: str) -> str:
+    """Why the page cache does not tell what is cached of these paths; "" when it does."""
+    mounts = parse_mountinfo(mountinfo)
+    folders = {(path if path.is_dir() else path.parent).resolve() for path in paths}
+    kinds = {mount.fs_type for folder in folders if (mount := mount_of(folder, mounts))}
+    return "; ".join(sorted({_OWN_CACHE[kind] for kind in kinds & _OWN_CACHE.keys()}))
+
+
+def evict(paths: Iterable[Path]) -> Eviction:
+    """Write the files back and drop them from the page cache; as root, then drop the whole cache too.
+
+    Success is shown by `residency`, never assumed: pages that are mapped, locked or dirty stay.
+    """
+    count = 0
+    for path in _files(paths):
+        with _opened(path) as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        count += 1
+    method = f"fdatasync and fadvise(DONTNEED), file by file ({count:,})"
+    os.sync()
+    try:
+        _DROP_CACHES.write_text("3")
+    except OSError as error:
+        return Eviction(count, method, f"drop_caches: {error.strerror}; cached metadata of the file system stays")
+    return Eviction(count, f"{method}, then sync and drop_caches=3", "")
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from (Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names))
+        else:
+            yield path
+
+
+def _opened(path: Path) -> FileIO:
+    try:
+        return path.open("rb", buffering=0)
+    except OSError as error:
+        raise StepError(f"cannot open {path}: {error.strerror}", "run as the owner of the files") from None
+
+
+def _cachestat(descriptor: int) -> int:
+    """Pages of an open file in the cache, or a negative errno."""
+    answer, whole = _CacheStat(), _Range(0, 0)
+    failed = _libc.syscall(
+        ctypes.c_long(_SYS_CACHESTAT), ctypes.c_uint(descriptor & 0xFFFFFFFF), ctypes.byref(whole),
+        ctypes.byref(answer), ctypes.c_uint(0),
+    )  # fmt: skip
+    return -ctypes.get_errno() if failed else int(answer.cache)
+
+
+def _mincore(descriptor: int) -> int:
+    """The same through a mapping, which itself reads nothing. A private, writable one, since ctypes asks for that."""
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        return 0
+    pages = -(-size // mmap.PAGESIZE)
+    flags = ctypes.create_string_buffer(pages)
+    with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) as mapping:
+        start = ctypes.c_char.from_buffer(mapping)
+        failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), flags)
+        error = ctypes.get_errno()
+        del start  # the mapping cannot be closed while it is pointed into
+    return -error if failed else sum(byte & 1 for byte in flags.raw)
