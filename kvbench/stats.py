@@ -151,44 +151,39 @@ def _steadiness(values: Sequence[float], first: int) -> SteadyState:
     return SteadyState(reached, first, first + n - 1, *shares)
 
 
-def pass_probability(
-    true_ratio: float, round_cv: float, rounds: int, limit: float, op: str, confidence: float = 0.95
-) -> float:
-    """How probably a check `ratio op limit` passes, that is, has its whole interval on the right side of `limit`.
+def pass_probability(true_ratio: float, round_cv: float, rounds: int, limit: float) -> float:
+    """How probably a check that asks for a gain passes: its whole interval beyond `limit`, on the side away from 1.
 
-    `round_cv` is the coefficient of variation of one arm's rounds, both arms alike and log-normal. The t statistic
-    against the limit is then noncentral t. One round never passes.
+    Two-sided 95 %. `round_cv` is the coefficient of variation of one arm's rounds, both arms alike and log-normal;
+    the t statistic against the limit is then noncentral t. One round never passes.
     """
     from scipy import stats
 
     if rounds < 2:
         return 0.0
-    beyond = _direction(op) * math.log(true_ratio / limit)
+    beyond = math.log(limit / true_ratio) if limit < 1 else math.log(true_ratio / limit)
     shift = beyond * math.sqrt(rounds) / _log_ratio_sd(round_cv)
-    return float(stats.nct.sf(_t_quantile(rounds - 1, confidence), rounds - 1, shift))
+    return float(stats.nct.sf(_t_quantile(rounds - 1, 0.95), rounds - 1, shift))
 
 
-def smallest_effect(round_cv: float, rounds: int, limit: float, op: str, power: float = 0.8) -> float:
-    """The true ratio nearest to `limit`, on the side that `op` asks for, that passes with probability `power`.
+def smallest_effect(round_cv: float, rounds: int, limit: float, power: float = 0.8) -> float | None:
+    """The true ratio nearest to `limit`, on its side away from 1, that passes with probability `power`.
 
-    0.72 for `<= 0.75` reads: a reduction of 28 % can be decided, a smaller one may well stay open.
-    Raises ValueError below two rounds, which never pass.
+    0.70 for a limit of 0.75 reads: a reduction of 30 % can be decided, a smaller one may well stay open.
+    None below two rounds, which never pass.
     """
     from scipy import optimize
 
     if rounds < 2:
-        raise ValueError("one round has no interval, so no effect can be decided")
-    step = _direction(op) * _log_ratio_sd(round_cv) / math.sqrt(rounds)
+        return None
+    away = -1 if limit < 1 else 1
+    step = _log_ratio_sd(round_cv) / math.sqrt(rounds)
 
     def lacking(shift: float) -> float:
-        return pass_probability(limit * math.exp(shift * step), round_cv, rounds, limit, op) - power
+        return pass_probability(limit * math.exp(away * shift * step), round_cv, rounds, limit) - power
 
-    most = 8.0 * _t_quantile(rounds - 1, 0.95)  # a shift that passes for certain
-    return limit * math.exp(float(optimize.brentq(lacking, 0.0, most)) * step)
-
-
-def _direction(op: str) -> int:
-    return -1 if op == "<=" else 1
+    most = 8.0 * _t_quantile(rounds - 1, 0.95)  # shifts beyond it pass for certain
+    return limit * math.exp(away * float(optimize.brentq(lacking, 0.0, most)) * step)
 
 
 def _log_ratio_sd(round_cv: float) -> float:
