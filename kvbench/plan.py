@@ -15,6 +15,7 @@ from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
 from kvbench.model import FORMAT_VERSION, Arm, Check, Gate, GateStep, Measurement, Plan, Step, Target
 from kvbench.probes import PROBES, Cost, ProbeSpec
+from kvbench.units import format_bytes, format_seconds
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}\Z")  # arm and step names become folder names
 
@@ -211,3 +212,45 @@ def _check_check(check: Check, gate: Gate) -> None:
 def _divisor(divide_by: str) -> tuple[str, str]:
     step_id, _, metric = divide_by.partition(".")
     return step_id, metric
+
+
+def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -> list[str]:
+    """The plan in lines for people: what runs, on what, how long, what is written, what it can decide."""
+    whole = total_cost(plan, plan.steps, shapes)
+    lines = [
+        f"{plan.gate.id} {plan.gate.title} on {plan.target.name}: {len(plan.steps)} steps, "
+        f"about {format_seconds(whole.seconds)} (an estimate from assumed rates)",
+        f"writes {format_bytes(whole.written_bytes)}, reads {format_bytes(whole.read_bytes)}, "
+        f"holds at most {format_bytes(whole.space_bytes)} at any moment; "
+        + ("the data is kept" if plan.keep_data else "everything is removed at the end"),
+    ]
+    for arm in plan.target.arms:
+        where = ", ".join(arm.storage.nodes) if arm.storage else "no storage, computes again"
+        lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {arm.engine.model}")
+    destructive = sorted({step.probe for step in plan.steps if PROBES[step.probe].destructive})
+    lines.append(f"destructive: {', '.join(destructive) if destructive else 'nothing; only folders of our own making'}")
+    lines += [f"  {line}" for line in decidable(plan)]
+    if steps:
+        lines += [f"  {step.id}: {cost(step, plan, shapes).seconds:.0f} s expected" for step in plan.steps]
+    return lines
+
+
+ASSUMED_ROUND_CV = 0.03  # spread of rounds where no A/A has been measured yet; said wherever it is used
+
+
+def decidable(plan: Plan, round_cv: float = ASSUMED_ROUND_CV) -> list[str]:
+    """For each check that asks for a gain, the smallest true effect that the rounds pass with 80 % probability."""
+    from kvbench.stats import smallest_effect
+
+    rounds = max((step.round for step in plan.steps), default=0)
+    lines = []
+    for check in plan.gate.checks:
+        if check.rule != "paired_log_ratio" or not isinstance(check.limit, int | float):
+            continue
+        asks_for_gain = check.limit < 1 if check.op == "<=" else check.limit > 1
+        if asks_for_gain and (ratio := smallest_effect(round_cv, rounds, check.limit)) is not None:
+            lines.append(
+                f"{check.id}: asked {check.op} {check.limit:g}; a true ratio of {ratio:.3g} passes in 80 % of runs "
+                f"({rounds} rounds, spread of rounds {100 * round_cv:.0f} %, assumed until an A/A run has measured it)"
+            )
+    return lines

@@ -1,0 +1,203 @@
+"""`kvbench run gate`, `resume`, `plan gate`, `judge`: a gate from its plan to its verdict."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvbench.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from kvbench.journal import RunFolder
+    from kvbench.model import Outcome, Plan, Verdict
+
+RUNS = Path("kvbench-runs")
+
+Gate = Annotated[str, typer.Argument(metavar="GATE", help="G1, G2, G3, G4, or the path of a gate file.")]
+TargetFile = Annotated[
+    Path | None,
+    typer.Option("--target", help="Target file (kvbench init writes one). None: a demonstration on this disk."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds and cells: minutes. The verdict says so.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds per cell, instead of the gate's own.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts, data and the order of arms.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="The result for machines; - is stdout.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to the application."""
+    run_app = typer.Typer(no_args_is_help=True, help="Run a gate.\n\nExample:  kvbench run gate G3 --quick")
+    run_app.command("gate")(run_gate)
+    plan_app = typer.Typer(no_args_is_help=True, help="Say what would run.\n\nExample:  kvbench plan gate G3")
+    plan_app.command("gate")(plan_gate)
+    app.add_typer(run_app, name="run")
+    app.command("resume")(resume)
+    app.add_typer(plan_app, name="plan")
+    app.command("judge")(judge)
+
+
+def run_gate(
+    gate: Gate,
+    target: TargetFile = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    seed: Seed = 1,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Run folder to make (default: kvbench-runs/DATE-GATE).")
+    ] = None,
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", help="Leave the KV pages on the target afterwards.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a run on a target.")] = False,
+    json: Json = None,
+) -> None:
+    """Run a gate to its verdict and report. Exit code: 0 PASS, 1 FAIL, 3 INCONCLUSIVE.
+
+    Example:  kvbench run gate G3 --target fx100.yaml
+    """
+    from kvbench import content, journal, plan
+    from kvbench.cli import show
+
+    path = out or _new_run_path(gate)
+    if path.exists():
+        raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
+    loaded = content.load_gate(gate)
+    chosen = content.load_target(target) if target else content.demo_target(path.resolve() / "data")
+    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, keep_data))
+    _show_plan(fixed)
+    if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
+        raise typer.Exit(Exit.INTERRUPTED)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = journal.RunFolder.create(path, fixed, loaded.files, loaded.source.resolve())
+    if not target:
+        (path / "data").mkdir()
+    show.say(f"run folder: {path}")
+    _execute_and_judge(folder, json)
+
+
+def resume(run: Run, json: Json = None) -> None:
+    """Go on with a run after a crash, a kill or a reboot. What is measured is not measured again.
+
+    Example:  kvbench resume kvbench-runs/2026-11-30T16-25-00-G3
+    """
+    from kvbench import journal
+
+    _execute_and_judge(journal.RunFolder.open(run), json)
+
+
+def plan_gate(
+    gate: Gate,
+    target: TargetFile = None,
+    quick: Quick = False,
+    rounds: Rounds = None,
+    seed: Seed = 1,
+    json: Json = None,
+) -> None:
+    """Say what would run, on what, for how long, and the smallest effect it could decide. Touches nothing.
+
+    Example:  kvbench plan gate G3 --target fx100.yaml
+    """
+    from kvbench import content, journal, plan
+    from kvbench.cli import show
+
+    loaded = content.load_gate(gate)
+    chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN" / "data")
+    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds))
+    _show_plan(fixed, steps=True)
+    show.write_json(journal.as_plain(fixed), json)
+
+
+def judge(
+    run: Run,
+    gate: Annotated[Path | None, typer.Option("--gate", help="Judge with this gate file; marked as re-judged.")] = None,
+    json: Json = None,
+) -> None:
+    """Give the verdict again from what was measured. Nothing is measured anew.
+
+    Example:  kvbench judge kvbench-runs/2026-11-30T16-25-00-G3 --gate stricter.yaml
+    """
+    from kvbench import journal
+
+    _finish(journal.RunFolder.open(run), json, gate)
+
+
+def _execute_and_judge(folder: RunFolder, json: str | None) -> None:
+    from kvbench import clock, content, plan, run
+    from kvbench.cli import show
+
+    if edited := folder.edited_source():
+        show.say(
+            f"note: {edited} was edited after this run began; the run keeps its copy in {folder.path / 'content'}. "
+            f"To judge with the edited file: kvbench judge {folder.path} --gate {edited}"
+        )
+    shapes = content.model_shapes()
+    todo = plan.remaining(folder.plan, folder.measurements())
+    expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in todo}
+    with show.Watch(expected_s, clock.monotonic_ns).live() as watch:
+        run.execute(folder, shapes, watch)
+    _finish(folder, json, None)
+
+
+def _finish(folder: RunFolder, json: str | None, gate: Path | None) -> None:
+    """Judge, save, report, print, and leave with the verdict's exit code."""
+    from kvbench import journal
+    from kvbench.cli import show
+
+    verdict = _judged(folder, gate)
+    written: dict[str, Path] = {}
+    saved = folder.save_verdict(verdict)
+    if not verdict.rejudged:
+        written = _report(folder, verdict)
+    show.verdict(verdict)
+    for name, path in {"verdict": saved, **written}.items():
+        show.say(f"{name}: {path}")
+    result: dict[str, Any] = {"run": str(folder.path), "verdict": journal.as_plain(verdict)}
+    show.write_json({**result, "files": {name: str(path) for name, path in written.items()}}, json)
+    raise typer.Exit(exit_code(verdict.outcome))
+
+
+def _judged(folder: RunFolder, gate: Path | None) -> Verdict:
+    from dataclasses import replace
+
+    from kvbench import content
+    from kvbench.judge import judge as give_verdict
+
+    if gate is None:
+        return give_verdict(folder.plan, folder.measurements())
+    other = replace(folder.plan, gate=content.load_gate(str(gate)).gate)
+    return give_verdict(other, folder.measurements(), rejudged=str(gate))
+
+
+def _report(folder: RunFolder, verdict: Verdict) -> dict[str, Path]:
+    from kvbench.cli import show
+    from kvbench.report.render import render
+
+    rendered = render(folder.path, folder.plan, folder.measurements(), verdict, ("html", "pdf"))
+    for message in rendered.messages:
+        show.say(f"note: {message}")
+    return dict(rendered.files)
+
+
+def _show_plan(plan: Plan, steps: bool = False) -> None:
+    from kvbench import content
+    from kvbench.cli import show
+    from kvbench.plan import summary
+
+    for line in summary(plan, content.model_shapes(), steps):
+        show.say(line)
+
+
+def _new_run_path(gate: str) -> Path:
+    from kvbench import clock
+
+    name = Path(gate).stem if "/" in gate or gate.endswith(".yaml") else gate
+    return RUNS / f"{clock.wall():%Y-%m-%dT%H-%M-%S}-{name}"
+
+
+def exit_code(outcome: Outcome) -> Exit:
+    """The exit code of a verdict."""
+    return {"PASS": Exit.PASS, "FAIL": Exit.FAIL, "INCONCLUSIVE": Exit.INCONCLUSIVE}[outcome.value]

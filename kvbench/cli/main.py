@@ -1,0 +1,82 @@
+"""The `kvbench` command. Errors become one clear message and an exit code here, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+import kvbench
+from kvbench.cli import gate, runs
+from kvbench.errors import Exit, KvbenchError
+
+app = typer.Typer(
+    name="kvbench",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Acceptance tests for storage that serves the KV cache of LLM inference: four gates, one verdict, every "
+    "number traceable.\n\nExample:  kvbench run gate G3 --quick",
+    epilog="Exit codes: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 environment or refusal, 70 internal error, "
+    "130 interrupted.",
+)
+gate.register(app)
+runs.register(app)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"kvbench {kvbench.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C or SIGTERM. Not KeyboardInterrupt, which the command-line library would turn into exit code 1: a FAIL."""
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Interrupted
+
+
+def main() -> NoReturn:
+    """Entry point: run the command line and leave with an exit code of the table."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        app()
+    except KvbenchError as error:
+        print(f"kvbench: {error}", file=sys.stderr)
+        code = error.exit_code
+    except _Interrupted:
+        print(
+            "kvbench: interrupted; what was measured is kept (kvbench runs list, kvbench resume RUN)", file=sys.stderr
+        )
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:  # the reader of our output went away, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = Exit.PASS
+    except SystemExit:
+        raise
+    except BaseException as error:  # must never look like a FAIL
+        if os.environ.get("KVBENCH_DEBUG"):
+            raise
+        print(
+            f"kvbench: internal error: {type(error).__name__}: {error}\n"
+            "  try: the same command with KVBENCH_DEBUG=1, and report what it prints",
+            file=sys.stderr,
+        )
+        code = Exit.INTERNAL
+    sys.exit(code)

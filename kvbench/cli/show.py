@@ -1,0 +1,116 @@
+"""What the terminal shows: a run as it goes, a plan, a verdict. Plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kvbench.model import Measurement, Outcome, Step, Verdict
+from kvbench.units import format_seconds, format_value
+
+console = Console(highlight=False)
+
+_FIGURES = ("ttft_p50_s", "output_tokens_per_s", "ledger_ratio", "read_bandwidth_bytes_per_s", "requests_failed")
+_STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outcome.FAIL: "bold red"}
+
+
+def say(text: str) -> None:
+    """One line for people, never wrapped and never read as markup."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+def write_json(document: Any, file: str | None) -> None:
+    """`--json FILE`: the same result for machines; `-` is standard output."""
+    if file is None:
+        return
+    text = json.dumps(document, indent=1, allow_nan=False) + "\n"
+    if file == "-":
+        sys.stdout.write(text)
+    else:
+        Path(file).write_text(text)
+
+
+class Watch:
+    """Shows a run: a live line on a terminal, plain lines elsewhere. A `run.Observer`."""
+
+    def __init__(self, expected_s: Mapping[str, float], now_ns: Callable[[], int]) -> None:
+        self._expected_s = dict(expected_s)
+        self._now_ns = now_ns
+        self._start_ns = now_ns()
+        self._planned_s = 0.0
+        self._progress: Progress | None = None
+        self._step = ""
+
+    @contextmanager
+    def live(self) -> Iterator[Watch]:
+        """Keep the live line on screen for as long as the block lasts."""
+        if not console.is_terminal:
+            yield self
+            return
+        columns = (
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TimeElapsedColumn(), TextColumn("{task.fields[remaining]}"),
+        )  # fmt: skip
+        with Progress(*columns, console=console, transient=True) as self._progress:
+            self._task = self._progress.add_task("", total=None, remaining="")
+            yield self
+        self._progress = None
+
+    def began(self, step: Step, attempt: int, done: int, total: int) -> None:
+        self._step = step.id if attempt == 1 else f"{step.id} (attempt {attempt})"
+        if self._progress:
+            self._progress.update(
+                self._task, description=self._step, completed=done, total=total, remaining=self._remaining()
+            )
+        else:
+            say(f"[{done + 1}/{total}] {self._step}  {self._remaining()}")
+
+    def progress(self, text: str, share: float | None) -> None:
+        if self._progress:
+            percent = "" if share is None else f" {100 * share:.0f} %"
+            self._progress.update(self._task, description=f"{self._step}: {text}{percent}")
+
+    def measured(self, step: Step, measurement: Measurement) -> None:
+        self._planned_s += self._expected_s.pop(step.id, 0.0)
+        if measurement.error:
+            say(f"  {step.id}: not measured: {measurement.error}")
+            return
+        figures = [
+            f"{name.removesuffix('_s').removesuffix('_bytes_per')} {format_value(metric.value, metric.unit)}"
+            for name in _FIGURES
+            if (metric := measurement.metrics.get(name)) and metric.value is not None
+        ]
+        if figures:
+            say(f"  {step.id}: {', '.join(figures)}")
+
+    def note(self, text: str) -> None:
+        say(f"note: {text}")
+
+    def _remaining(self) -> str:
+        """The plan's estimate of what is left, corrected by how the part behind us went."""
+        elapsed_s = (self._now_ns() - self._start_ns) / 1e9
+        pace = elapsed_s / self._planned_s if self._planned_s else 1.0
+        return f"about {format_seconds(pace * sum(self._expected_s.values()))} left"
+
+
+def verdict(result: Verdict) -> None:
+    """The verdict, its one sentence, and the findings that made it."""
+    say("")
+    console.print(result.headline, style=_STYLES[result.outcome], markup=False)
+    say(result.why)
+    troubled = [finding for finding in result.findings if finding.outcome is not Outcome.PASS]
+    if troubled:
+        table = Table("check", "cell", "arm", "outcome", "why", box=None, pad_edge=False)
+        for finding in troubled:
+            table.add_row(finding.check, finding.cell, finding.arm, str(finding.outcome), finding.reason)
+        console.print(table, markup=False)
+    for warning in result.warnings:
+        say(f"note: {warning}")
