@@ -1,0 +1,168 @@
+"""What a streamed OpenAI completion says, folded from its events in the order they came. Pure.
+
+Chat and text completions alike. A chunk is not a token: it may carry several, or none (a role, a usage block).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+_DONE = b"[DONE]"
+_SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
+
+
+class Reply:
+    """One reply so far. Stamps are those of the reads that the events came in.
+
+    A token event is one with text: content, reasoning, or a tool call. `shared_reads` counts those that came in the
+    same read as the token event before them and so have no stamp of their own; `first_shared` says that the first
+    token is one of such a group. Token counts are the server's, from `usage`; None where it sent none.
+    """
+
+    __slots__ = (
+        "_digest",
+        "cached_tokens",
+        "completion_tokens",
+        "done_ns",
+        "error",
+        "finish_reason",
+        "first_shared",
+        "first_token_ns",
+        "last_token_ns",
+        "malformed",
+        "prompt_tokens",
+        "shared_reads",
+        "token_events",
+    )
+
+    def __init__(self) -> None:
+        self.first_token_ns: int | None = None
+        self.last_token_ns: int | None = None
+        self.done_ns: int | None = None  # [DONE]
+        self.finish_reason = ""
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.token_events = 0
+        self.shared_reads = 0
+        self.first_shared = False
+        self.error = ""
+        self.malformed = ""
+        self._digest = blake2b(digest_size=16)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the server said that this was all."""
+        return self.done_ns is not None or self.finish_reason != ""
+
+    @property
+    def output_digest(self) -> str:
+        """BLAKE2b of the joined text in UTF-8, as hexadecimal; "" for no text."""
+        return self._digest.hexdigest() if self.token_events else ""
+
+    def add(self, payloads: Sequence[bytes], stamps_ns: Sequence[int]) -> None:
+        """Take the data of further events, each with the stamp of its read."""
+        for payload, document, stamp_ns in zip(payloads, _documents(payloads), stamps_ns, strict=True):
+            if type(document) is dict:
+                try:
+                    self._add_chunk(document, stamp_ns)
+                except (AttributeError, TypeError, ValueError):  # a field that is not of the API's type
+                    self.malformed = self.malformed or f"not a completion chunk: {_quote(payload)}"
+            elif payload.strip() == _DONE:
+                self.done_ns = stamp_ns
+            elif payload.strip():
+                self.malformed = self.malformed or f"not a JSON object: {_quote(payload)}"
+
+    def _add_chunk(self, chunk: dict[str, Any], stamp_ns: int) -> None:
+        if chunk.get("error"):
+            self.error = self.error or error_text(chunk)
+            return
+        if usage := chunk.get("usage"):
+            self._add_usage(usage)
+        for choice in chunk.get("choices") or ():
+            if reason := choice.get("finish_reason"):
+                self.finish_reason = str(reason)
+            if text := _text(choice):
+                self._add_text(text, stamp_ns)
+
+    def _add_text(self, text: str, stamp_ns: int) -> None:
+        if stamp_ns == self.last_token_ns:
+            self.shared_reads += 1
+            self.first_shared |= stamp_ns == self.first_token_ns
+        elif self.first_token_ns is None:
+            self.first_token_ns = stamp_ns
+        self.last_token_ns = stamp_ns
+        self.token_events += 1
+        self._digest.update(text.encode("utf-8", "surrogatepass"))
+
+    def _add_usage(self, usage: Mapping[str, Any]) -> None:
+        if (count := usage.get("prompt_tokens")) is not None:
+            self.prompt_tokens = int(count)
+        if (count := usage.get("completion_tokens")) is not None:
+            self.completion_tokens = int(count)
+        if (count := (usage.get("prompt_tokens_details") or {}).get("cached_tokens")) is not None:
+            self.cached_tokens = int(count)
+
+    def failure(self, expected_completion_tokens: int | None) -> tuple[str, str]:
+        """Class and text of what is wrong with a reply that has come to its end; `("", "")` when nothing is."""
+        if self.error:
+            return "error_event", self.error
+        if self.malformed:
+            return "malformed", self.malformed
+        if not self.ended:
+            return "truncated", f"ended after {self.token_events} chunks without [DONE] or finish_reason"
+        if self.first_token_ns is None:
+            return "empty", "ended without any text"
+        if None not in (expected_completion_tokens, self.completion_tokens):
+            wrong = self.completion_tokens != expected_completion_tokens
+            text = f"{self.completion_tokens} completion tokens instead of {expected_completion_tokens}"
+            return ("wrong_token_count", text) if wrong else ("", "")
+        return "", ""
+
+
+def error_text(document: object) -> str:
+    """The message of an OpenAI error object, or of whatever stands in its place."""
+    error = document.get("error") if isinstance(document, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return str(message or error or document)[:_SHOWN_CHARACTERS]
+
+
+def _text(choice: Mapping[str, Any]) -> str:
+    """The text that a choice of a chunk adds, whatever kind it is."""
+    delta = choice.get("delta")
+    if delta is None:
+        return choice.get("text") or ""
+    if content := delta.get("content"):
+        return str(content)
+    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
+        return str(reasoning)
+    functions = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
+    return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
+
+
+def _documents(payloads: Sequence[bytes]) -> list[object]:
+    """Each payload as JSON, or None. Decoded as one array, since the cost of a call is most of a token's."""
+    from pydantic_core import from_json
+
+    joined = b",".join(b"null" if payload == _DONE else payload for payload in payloads)
+    try:
+        documents: list[object] = from_json(b"[" + joined + b"]")
+    except ValueError:
+        documents = []
+    if len(documents) == len(payloads):
+        return documents
+    return [_document(payload) for payload in payloads]
+
+
+def _document(payload: bytes) -> object:
+    try:
+        return json.loads(payload)
+    except ValueError:
+        return None
+
+
+def _quote(payload: bytes) -> str:
+    return payload.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]

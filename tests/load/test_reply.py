@@ -1,0 +1,81 @@
+"""What a reply says, whatever shape its chunks have."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kvbench.load.reply import Reply, error_text
+
+
+def text_chunk(text: str, **more: object) -> bytes:
+    return json.dumps({"choices": [{"index": 0, "delta": {"content": text}, **more}]}).encode()
+
+
+def test_events_of_one_read_share_its_stamp_and_are_counted():
+    reply = Reply()
+    reply.add([text_chunk("a"), text_chunk("b"), text_chunk("c")], [10, 10, 20])
+    assert (reply.first_token_ns, reply.last_token_ns) == (10, 20)
+    assert (reply.token_events, reply.shared_reads, reply.first_shared) == (3, 1, True)
+
+
+def test_a_later_shared_read_does_not_taint_the_first_token():
+    reply = Reply()
+    reply.add([text_chunk("a"), text_chunk("b"), text_chunk("c")], [10, 20, 20])
+    assert (reply.shared_reads, reply.first_shared) == (1, False)
+
+
+def test_the_digest_depends_on_the_text_and_not_on_how_it_is_cut():
+    one, other, different = Reply(), Reply(), Reply()
+    one.add([text_chunk("缓存"), text_chunk("命中")], [1, 2])
+    other.add([text_chunk("缓存命中")], [1])
+    different.add([text_chunk("缓存命")], [1])
+    assert one.output_digest == other.output_digest != different.output_digest
+    assert Reply().output_digest == ""
+
+
+def test_half_a_surrogate_pair_in_each_of_two_chunks_is_text():
+    reply = Reply()
+    reply.add(
+        [b'{"choices":[{"delta":{"content":"\\ud83d"}}]}', b'{"choices":[{"delta":{"content":"\\ude00"}}]}'], [1, 2]
+    )
+    assert (reply.token_events, reply.malformed) == (2, "")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"{", b"[1]", b"1,2", b'"text"', b'{"choices":3}', b'{"choices":["x"]}', b'{"usage":{"completion_tokens":"x"}}'],
+)
+def test_what_is_no_completion_chunk_is_malformed_and_quoted(payload):
+    reply = Reply()
+    reply.add([text_chunk("a"), payload, text_chunk("b", finish_reason="stop")], [1, 2, 3])
+    error_class, text = reply.failure(None)
+    assert error_class == "malformed"
+    assert payload.decode() in text
+    assert reply.token_events == 2
+
+
+@pytest.mark.parametrize(
+    ("completion_tokens", "expected", "error_class"),
+    [(64, 64, ""), (40, 64, "wrong_token_count"), (40, None, ""), (None, 64, "")],
+)
+def test_the_servers_count_is_held_against_what_was_asked(completion_tokens, expected, error_class):
+    reply = Reply()
+    usage = json.dumps({"choices": [], "usage": {"completion_tokens": completion_tokens}}).encode()
+    reply.add([text_chunk("a", finish_reason="length"), usage, b"[DONE]"], [1, 2, 3])
+    assert reply.failure(expected)[0] == error_class
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"error": {"message": "boom", "code": 500}}, "boom"),
+        ({"error": "not found"}, "not found"),
+        ({"error": {"code": 500}}, "{'code': 500}"),
+        ({"detail": "no such route"}, "{'detail': 'no such route'}"),
+        ("busy", "busy"),
+    ],
+)
+def test_an_errors_text_is_found_where_servers_put_it(document, text):
+    assert error_text(document) == text
