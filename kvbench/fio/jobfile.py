@@ -1,0 +1,106 @@
+"""A storage profile → the text of a fio job file. Pure.
+
+Two files for a profile: one lays the files out, writing every block once, and one drives them. Reads of blocks that
+were never written are answered from nowhere by file systems, thin-provisioned and deduplicating arrays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kvbench.errors import UsageError
+from kvbench.probes import FioParams
+
+LAYOUT_BLOCK_BYTES = 1 << 20
+_OURS = {
+    "filename": "kvbench places the files",
+    "directory": "kvbench places the files",
+    "size": "size_bytes",
+    "runtime": "runtime_s",
+    "randseed": "kvbench derives it from the step's seed",
+}
+_SIZES = ("bs", "blocksize", "bsrange", "ba", "offset", "io_size", "offset_increment", "rate")
+_PLAIN = re.compile(r"[0-9,:/%-]+")
+_HEADER = """\
+; Sizes are plain bytes: what a suffix means to fio depends on kb_base.
+; Every job has a randseed of its own, derived from the step's. With fio's default seed (randrepeat=1) two runs write
+; the same bytes even with refill_buffers, and a deduplicating array would keep one copy; with randrepeat=0 the seed
+; would not be known afterwards.
+; thread=1: fio is one process, so that nothing of it outlives a kill.
+"""
+
+
+def profile_job(params: FioParams, paths: Sequence[Path], salt: str, rate_limit_bytes_per_s: int | None = None) -> str:
+    """The job file that drives the profile, one job a path, all at the same time, options unchanged.
+
+    `size_bytes` is spread evenly over the paths; `rate_limit_bytes_per_s` holds each of them back, for an arm that
+    stands for a slower medium. `salt` is of this step and attempt. Raises UsageError for an option that kvbench sets itself, a size with a suffix, or
+    `{page_bytes}` on an arm without a model.
+    """
+    options = {
+        "refill_buffers": "1",
+        **{name: _filled(params, name, str(value)) for name, value in params.options.items()},
+        "runtime": f"{round(params.runtime_s * 1000)}ms",
+        **({"rate": str(rate_limit_bytes_per_s)} if rate_limit_bytes_per_s else {}),
+    }
+    return _job_file(profile_name(params), options, paths, params.size_bytes // len(paths), salt)
+
+
+def layout_job(params: FioParams, paths: Sequence[Path], salt: str) -> str:
+    """The job file that writes every block of the profile's files once, with bytes that neither repeat nor compress."""
+    blocks = -(-params.size_bytes // len(paths) // LAYOUT_BLOCK_BYTES)  # rounded up: direct I/O writes whole blocks
+    options = {
+        "rw": "write",
+        "bs": str(LAYOUT_BLOCK_BYTES),
+        "ioengine": "psync",
+        "direct": str(params.options.get("direct", 1)),
+        "refill_buffers": "1",
+        "end_fsync": "1",
+    }
+    return _job_file("layout", options, paths, blocks * LAYOUT_BLOCK_BYTES, salt)
+
+
+def profile_name(params: FioParams) -> str:
+    """The profile's name, also where the gate names it by a path."""
+    return Path(params.profile).stem
+
+
+def randseed(salt: str, job: str) -> int:
+    """A seed for fio, 1 to 2**31: the same for the same salt and job name, and different otherwise."""
+    return 1 + int.from_bytes(hashlib.blake2b(f"{salt}/{job}".encode(), digest_size=4).digest()) // 2
+
+
+def _job_file(name: str, options: Mapping[str, str], paths: Sequence[Path], size_bytes: int, salt: str) -> str:
+    lines = [_HEADER + "[global]", "thread=1", *(_line(key, value) for key, value in options.items())]
+    for number, path in enumerate(paths):
+        job = f"{name}.{number}"
+        filename = str(path).replace(":", "\\:")  # fio splits a list of files at colons
+        lines += ["", f"[{job}]", _line("filename", filename), f"size={size_bytes}", f"randseed={randseed(salt, job)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: str) -> str:
+    if {"\n", "\r"} & {*key, *value}:
+        raise UsageError(f"{key}={value!r}: fio's job files cannot hold a line break", "write it on one line")
+    return f"{key}={value}"
+
+
+def _filled(params: FioParams, name: str, value: str) -> str:
+    if name in _OURS:
+        raise UsageError(f"profile {params.profile}: option {name} is not for a profile to set", _OURS[name])
+    if "{page_bytes}" in value:
+        if not params.page_bytes:
+            raise UsageError(
+                f"profile {params.profile}: option {name}: the arm has no model, so {{page_bytes}} is not known",
+                "give the arm an engine with a model, or write the size in bytes",
+            )
+        value = value.replace("{page_bytes}", str(params.page_bytes))
+    if name in _SIZES and not _PLAIN.fullmatch(value):
+        raise UsageError(
+            f"profile {params.profile}: option {name}: {value!r} has a suffix that fio reads in two ways",
+            "write plain bytes: 4096, and not 4k",
+        )
+    return value
