@@ -12,6 +12,7 @@ A line counts when it is whole. A kill or a full disk can tear the last one: it 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -72,7 +73,7 @@ class RunFolder:
         file = self.path / "plan.json"
         try:
             document = json.loads(file.read_bytes())
-            version = document["version"]
+            version = int(document["version"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise KvbenchError(f"{file} is damaged: {error}") from None
         if version > FORMAT_VERSION:
@@ -140,15 +141,14 @@ class RunFolder:
 
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps({"version": FORMAT_VERSION, **entry}, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-        with self._journal.open("ab") as file:
+        with self._journal.open("ab", buffering=0) as file:
             size = file.tell()
             try:
-                file.write(line)
-                file.flush()
+                if file.write(line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
             except OSError as error:
-                with self._journal.open("r+b") as torn:
-                    torn.truncate(size)
+                file.truncate(size)
                 raise KvbenchError(
                     f"{self._journal}: {error.strerror}; the last step was not recorded",
                     f"make room, then: kvbench resume {self.path}",

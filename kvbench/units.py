@@ -37,7 +37,7 @@ def parse_bytes(value: object) -> int:
         size = _quantity(value, _BYTES, "size")
     else:
         raise ValueError(f"{value!r} is not a size; write bytes as an integer, or like '8 GiB'")
-    if size < 0 or size != int(size):
+    if not 0 <= size < 2**63 or size != int(size):
         raise ValueError(f"{value!r} is not a whole, positive number of bytes")
     return int(size)
 

@@ -1,0 +1,48 @@
+import pytest
+
+from kvbench.content import model_shapes
+from kvbench.kv import full_pages
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_per_token"),
+    [
+        ("llama-3.1-8b", 131_072),
+        ("llama-3.1-70b", 327_680),
+        ("Qwen2.5-32B", 262_144),
+        ("Qwen3-Coder-480B-A35B", 253_952),
+        ("DeepSeek-V3", 70_272),
+    ],
+)
+def test_bytes_per_token_are_those_of_the_method(model: str, bytes_per_token: int) -> None:
+    assert model_shapes()[model].kv_bytes_per_token == bytes_per_token
+
+
+def test_a_published_session_has_the_published_size() -> None:
+    shape = model_shapes()["Qwen3-Coder-480B-A35B"]
+    session_bytes = 118 * 256 * shape.kv_bytes_per_token
+    assert session_bytes == pytest.approx(7.6714e9, rel=1e-4)
+    assert session_bytes / 2**30 == pytest.approx(7.1445, abs=1e-4)
+
+
+def test_the_pages_of_a_rank_have_the_sizes_that_engines_write() -> None:
+    shape = model_shapes()["Qwen3-Coder-480B-A35B"]
+    assert shape.page_bytes(tensor_parallel=8) == 8_126_464
+    assert shape.page_bytes(tensor_parallel=4) == 16_252_928
+
+
+def test_an_mla_latent_is_stored_on_every_rank() -> None:
+    shape = model_shapes()["DeepSeek-V3"]
+    assert shape.page_bytes(tensor_parallel=8) == 256 * 70_272
+    assert shape.replication(8) == 8
+
+
+def test_gqa_is_replicated_when_ranks_outnumber_its_heads() -> None:
+    shape = model_shapes()["llama-3.1-8b"]
+    assert [shape.replication(ranks) for ranks in (1, 8, 16)] == [1, 1, 2]
+    assert shape.page_bytes(16) * 16 == 2 * 256 * shape.kv_bytes_per_token
+
+
+@pytest.mark.parametrize(("tokens", "pages"), [(0, 0), (1, 0), (256, 0), (257, 1), (2049, 8), (2048, 7)])
+def test_the_last_token_is_always_computed(tokens: int, pages: int) -> None:
+    assert full_pages(tokens) == pages

@@ -1,0 +1,120 @@
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kvbench import content, plan
+from kvbench.errors import UsageError
+from kvbench.model import Arm, Check, Engine, Storage, Target
+
+SHAPES = content.model_shapes()
+DUT = Arm("dut", "dut", Engine(), storage=Storage(("/mnt/a",)))
+BASE = Arm("base", "baseline", Engine(), kv="recompute")
+TARGET = Target("t", (DUT, BASE))
+
+
+def make(target: Target = TARGET, **options: object) -> plan.Plan:
+    return plan.make_plan(content.load_gate("G3"), target, SHAPES, plan.Options(**options))  # type: ignore[arg-type]
+
+
+def test_g3_runs_every_arm_once_in_every_cell_of_every_round() -> None:
+    waves = [step for step in make().steps if step.kind == "wave"]
+    counts = Counter((step.round, step.cell, step.arm) for step in waves)
+    assert len(counts) == 10 * 3 * 2
+    assert set(counts.values()) == {1}
+
+
+def test_arms_take_turns_in_going_first() -> None:
+    waves = [step for step in make().steps if step.kind == "wave"]
+    first = Counter(step.arm for step in waves[::2])
+    assert min(first.values()) > 5
+
+
+def test_both_arms_of_a_round_meet_the_same_prompts_and_rounds_meet_others() -> None:
+    seeds: dict[tuple[int, str], set[int]] = {}
+    for step in make().steps:
+        if step.kind == "wave":
+            seeds.setdefault((step.round, step.cell), set()).add(step.seed)
+    assert all(len(both) == 1 for both in seeds.values())
+    assert len(set.union(*seeds.values())) == len(seeds)
+
+
+def test_the_same_seed_gives_the_same_plan_and_another_one_another() -> None:
+    assert make(seed=7) == make(seed=7)
+    assert make(seed=7).steps != make(seed=8).steps
+
+
+def test_quick_takes_fewer_rounds_and_cells() -> None:
+    quick = make(quick=True)
+    assert {step.cell for step in quick.steps if step.kind == "wave"} == {"c8", "c16"}
+    assert max(step.round for step in quick.steps) == 3
+    assert max(step.round for step in make(quick=True, rounds=2).steps) == 2
+
+
+def test_a_target_may_shorten_sessions() -> None:
+    waves = [s for s in make(replace(TARGET, session_tokens=2049)).steps if s.kind == "wave"]
+    assert {step.params["session_tokens"] for step in waves} == {2049}
+
+
+def test_the_ceiling_reads_pages_of_the_arm_s_model() -> None:
+    (ceiling,) = [step for step in make().steps if step.kind == "ceiling"]
+    assert (ceiling.arm, ceiling.params["page_bytes"]) == ("dut", 256 * 131_072)
+
+
+def test_a_wave_costs_what_its_sessions_store() -> None:
+    made = make(replace(TARGET, session_tokens=2049), quick=True)
+    step = next(s for s in made.steps if s.cell == "c16" and s.arm == "dut")
+    assert plan.cost(step, made, SHAPES).written_bytes == 16 * 8 * 256 * 131_072
+    baseline = next(s for s in made.steps if s.cell == "c16" and s.arm == "base")
+    assert plan.cost(baseline, made, SHAPES).written_bytes == 0
+
+
+def test_the_summary_says_what_can_be_decided() -> None:
+    lines = plan.summary(make(), SHAPES)
+    assert any(line.strip().startswith("ttft-reduction: asked <= 0.75") for line in lines)
+    assert any("destructive: nothing" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arms", "message"),
+    [
+        ((DUT, replace(BASE, name="dut")), "two arms have the same name"),
+        ((DUT, replace(BASE, name="../x")), r"arm name '\.\./x'"),
+        ((DUT,), "exactly one arm must have the role baseline"),
+        ((replace(DUT, storage=None), BASE), "has no storage.nodes"),
+        ((DUT, replace(BASE, storage=DUT.storage)), "kv is recompute, but it has storage"),
+        ((DUT, replace(BASE, engine=Engine(kind="openai"))), "engine openai needs urls"),
+        ((DUT, replace(BASE, engine=Engine(kind="launch"))), "engine launch needs a command"),
+    ],
+)
+def test_a_target_that_cannot_be_run_is_refused(arms: tuple[Arm, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make(Target("t", arms))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"metric": "ttft_p5_s"}, "step wave yields no metric 'ttft_p5_s'"),
+        ({"step": "wav"}, "there is no step 'wav'"),
+        ({"divide_by": "ceiling.nothing"}, "step ceiling yields no metric 'nothing'"),
+        ({"limit": None}, "needs op and limit"),
+        ({"op": "in"}, "goes with a limit of two numbers"),
+    ],
+)
+def test_a_check_that_could_never_be_judged_is_refused(changes: dict[str, object], message: str) -> None:
+    loaded = content.load_gate("G3")
+    check = next(check for check in loaded.gate.checks if check.id == "ttft-reduction")
+    broken: Check = replace(check, **changes)  # type: ignore[arg-type]
+    gate = replace(loaded.gate, checks=(broken,))
+    with pytest.raises(UsageError, match=message):
+        plan.make_plan(replace(loaded, gate=gate), TARGET, SHAPES, plan.Options())
+
+
+def test_a_wrong_param_names_the_gate_and_the_key(tmp_path: Path) -> None:
+    text = (content.content_root() / "gates" / "g3.yaml").read_text()
+    file = tmp_path / "g.yaml"
+    file.write_text(text.replace("runtime_s: 8", "runtime_s: 8 parsecs"))
+    with pytest.raises(UsageError, match=r"g\.yaml: step ceiling: params.runtime_s: '8 parsecs' is not a duration"):
+        plan.make_plan(content.load_gate(str(file)), TARGET, SHAPES, plan.Options(quick=True))

@@ -1,0 +1,88 @@
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvbench import process
+from kvbench.errors import KvbenchError, StepError
+
+
+def wait_gone(pid: int) -> bool:
+    """Whether a process ends within a bounded number of looks at it."""
+    for _ in range(500):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        subprocess.run(["sleep", "0.01"], check=True)
+    return False
+
+
+def test_output_and_exit_code_come_back_whatever_they_are() -> None:
+    done = process.run([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(32)"])
+    assert (done.returncode, done.stdout, done.stderr) == (32, "out\n", "err\n")
+
+
+def test_a_missing_program_is_a_step_error() -> None:
+    with pytest.raises(StepError, match="cannot start nosuchprogram"):
+        process.run(["nosuchprogram"])
+    with pytest.raises(KvbenchError, match="nosuchprogram is not installed"):
+        process.require_tool("nosuchprogram", "nosuch")
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
+    with pytest.raises(StepError, match="did not end within"):
+        process.run(["sh", "-c", "sleep 1000 & wait"], timeout_s=0.2)
+
+
+def test_leaving_the_block_ends_the_whole_group(tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $! > {tmp_path / 'pid'}.new; mv {tmp_path / 'pid'}.new {tmp_path / 'pid'}; wait"
+    with process.start(["sh", "-c", script]):
+        while not (tmp_path / "pid").exists():
+            pass
+    assert wait_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import sys; from kvbench import process\n"
+        "with process.start(['sleep', '1000']) as child:\n"
+        "    print(child.pid, flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        while (
+            not Path(f"/proc/{child}/cmdline").read_bytes().endswith(b"sleep\x001000\x00")
+            or b"setpriv" in Path(f"/proc/{child}/cmdline").read_bytes()
+        ):
+            pass  # between fork and setpriv's exec only the process list knows of it
+        parent.send_signal(signal.SIGKILL)
+    assert wait_gone(child)
+
+
+def test_what_outlived_a_run_is_ended_and_nobody_else(tmp_path: Path) -> None:
+    survivors = process.Survivors(tmp_path / "processes.jsonl")
+    ours = subprocess.Popen(["sleep", "1000"], process_group=0)
+    theirs = subprocess.Popen(["sleep", "1000"], process_group=0)
+    try:
+        survivors.add(ours.pid)
+        line = (tmp_path / "processes.jsonl").read_text()
+        reused = line.replace(str(ours.pid), str(theirs.pid), 1).replace('"started": ', '"started": 9')
+        (tmp_path / "processes.jsonl").write_text(line + reused + '{"pid": 1')
+        assert survivors.end_all() == 1
+        assert ours.wait(10) == -signal.SIGKILL
+        assert theirs.poll() is None
+    finally:
+        theirs.kill()
+        theirs.wait()
+        ours.kill()
+        ours.wait()
+
+
+def test_tools_are_found_where_cron_s_path_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert process.find_tool("sh") is not None

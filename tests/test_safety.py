@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import pytest
+
+from kvbench import safety
+from kvbench.errors import KvbenchError
+
+
+def test_a_claimed_folder_is_made_taken_up_again_and_removed(tmp_path: Path) -> None:
+    folder = safety.claim(tmp_path, "run-1")
+    assert safety.claim(tmp_path, "run-1") == folder
+    (folder / "pages").mkdir()
+    (folder / "pages" / "p").write_bytes(b"x")
+    safety.release(folder)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_ours_is_neither_used_nor_removed(tmp_path: Path) -> None:
+    theirs = tmp_path / "kvbench-run-1"
+    theirs.mkdir()
+    (theirs / "precious").write_text("x")
+    with pytest.raises(KvbenchError, match="was not made by kvbench"):
+        safety.claim(tmp_path, "run-1")
+    safety.release(theirs)
+    with pytest.raises(KvbenchError, match="was not made by kvbench"):
+        safety.empty(theirs)
+    assert (theirs / "precious").exists()
+
+
+def test_a_link_in_a_claimed_folder_is_removed_and_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("x")
+    (tmp_path / "node").mkdir()
+    folder = safety.claim(tmp_path / "node", "run-1")
+    (folder / "link").symlink_to(outside)
+    safety.release(folder)
+    assert (outside / "precious").exists()
+
+
+def test_a_link_in_place_of_our_folder_is_refused(tmp_path: Path) -> None:
+    elsewhere = safety.claim(tmp_path, "elsewhere")
+    (tmp_path / "kvbench-run-1").symlink_to(elsewhere)
+    with pytest.raises(KvbenchError, match="was not made by kvbench"):
+        safety.claim(tmp_path, "run-1")
+
+
+def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(KvbenchError, match="is not a directory"):
+        safety.claim(tmp_path / "nowhere", "run-1")
