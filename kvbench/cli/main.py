@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import gate, runs
+from kvbench.cli import doctor, gate, runs
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 gate.register(app)
 runs.register(app)
+doctor.register(app)
 
 
 def _version(asked: bool) -> None:
