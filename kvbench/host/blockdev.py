@@ -1,7 +1,8 @@
 """From a directory to the block devices that its bytes really live on, and what those have counted.
 
 The way down goes through partitions, md, dm, multipath and loop to the leaves, by /sys alone. An NVMe multipath
-namespace is its own leaf: the hidden paths below it (nvme0c1n1) carry the same I/O once more.
+namespace is its own leaf, since the hidden paths below it (nvme0c1n1) carry the same I/O once more; only before
+Linux 6.3, where it counts nothing itself, they are the leaves.
 `root` stands for `/` and is another folder in tests only.
 """
 
@@ -126,9 +127,18 @@ def _descend(folder: Path, root: Path) -> tuple[list[BlockDevice], list[str]]:
         return list(under.devices), [] if under.devices else [f"{folder.name} is a loop device: {under.why_unproven}"]
     slaves = sorted((folder / "slaves").iterdir()) if (folder / "slaves").is_dir() else []
     if not slaves:
-        return [_describe(folder)], []
+        return [_describe(leaf) for leaf in _counting_paths(folder, root) or [folder]], []
     parts = [_descend(slave.resolve(), root) for slave in slaves]
     return [leaf for leaves, _ in parts for leaf in leaves], [reason for _, reasons in parts for reason in reasons]
+
+
+def _counting_paths(folder: Path, root: Path) -> list[Path]:
+    """The hidden paths of an NVMe multipath namespace that has a file system and yet has counted no I/O."""
+    subsystem, namespace, number = folder.name.rpartition("n")
+    paths = sorted((root / "sys/class/block").glob(f"{subsystem}c[0-9]*{namespace}{number}"))
+    if not paths or parse_stat(_text(folder / "stat")).read_ios:
+        return []
+    return [path.resolve() for path in paths]
 
 
 def _describe(folder: Path) -> BlockDevice:

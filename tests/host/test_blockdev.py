@@ -113,20 +113,29 @@ def test_lvm_on_multipath_leads_to_every_path_once(system: FakeSystem) -> None:
     ]
 
 
-def test_an_nvme_multipath_namespace_is_its_own_leaf(system: FakeSystem) -> None:
+@pytest.mark.parametrize(
+    ("stat", "leaves"),
+    [
+        (STAT.format(in_flight=0), ["nvme0n1"]),
+        ("0 0 0 0 0 0 0 0 0 0 0", ["nvme0c0n1", "nvme0c1n1"]),  # before Linux 6.3 only the paths count
+    ],
+)
+def test_an_nvme_multipath_namespace_is_counted_once(system: FakeSystem, stat: str, leaves: list[str]) -> None:
     system.device(
         "virtual/nvme-subsystem/nvme-subsys0/nvme0n1",
         "259:0",
+        stat=stat,
         device__model="FX100",
         device__nvme0__transport="rdma",
         device__nvme1__transport="rdma",
     )
-    system.device("virtual/nvme-fabrics/ctl/nvme0/nvme0c0n1", "259:8", hidden="1")
-    system.device("virtual/nvme-fabrics/ctl/nvme1/nvme0c1n1", "259:9", hidden="1")
+    for path, number in (("nvme0/nvme0c0n1", "259:8"), ("nvme1/nvme0c1n1", "259:9"), ("nvme1/nvme0c1n2", "259:10")):
+        system.device(f"virtual/nvme-fabrics/ctl/{path}", number, device__model="FX100", device__transport="rdma")
     system.mount("259:0", "/mnt/kv")
-    (device,) = leaf_devices(KV, system.root)
-    assert (device.name, device.model, device.transport) == ("nvme0n1", "FX100", "nvme-rdma")
-    assert not device.virtual
+    medium = medium_of(KV, system.root)
+    assert [device.name for device in medium.devices] == leaves
+    assert {(device.model, device.transport) for device in medium.devices} == {("FX100", "nvme-rdma")}
+    assert medium.proven
 
 
 def test_a_loop_device_leads_to_what_its_file_lives_on(system: FakeSystem) -> None:
