@@ -54,15 +54,21 @@ class CostModel:
     tensor_parallel: int
 
     def step_s(self, chunks: Sequence[Chunk], decode_contexts: Sequence[int]) -> float:
-        """Seconds of one step: its prefill chunks, then one token for every context (in tokens) that decodes."""
-        return sum(map(self.prefill_s, chunks)) + self.decode_s(decode_contexts)
+        """Seconds of one step: its prefill chunks, and then one token for every context (in tokens)."""
+        return self.prefill_s(chunks) + self.decode_s(decode_contexts)
 
-    def prefill_s(self, chunk: Chunk) -> float:
-        """Seconds of one prefill chunk: FLOP = 2 · active parameters per token, plus causal attention."""
-        # A token attends to what precedes it and to itself: over the chunk, (tokens + 1) ÷ 2 on average beyond context.
-        attended = chunk.tokens * (chunk.context + (chunk.tokens + 1) / 2)
-        flops = 2 * self.shape.parameters_active * chunk.tokens + _prefill_attention_flops(self.shape) * attended
-        return max(flops / self._flops_per_s, weight_bytes_touched(self.shape, chunk.tokens) / self._bytes_per_s)
+    def prefill_s(self, chunks: Sequence[Chunk]) -> float:
+        """Seconds of a step's chunks, which read the weights once; 0.0 for none.
+
+        FLOP = 2 · active parameters per token, plus causal attention.
+        """
+        if not chunks:
+            return 0.0
+        tokens = sum(chunk.tokens for chunk in chunks)
+        # A token attends to what precedes it and to itself: over a chunk, (tokens + 1) ÷ 2 on average beyond context.
+        pairs = sum(chunk.tokens * (chunk.context + (chunk.tokens + 1) / 2) for chunk in chunks)
+        flops = 2 * self.shape.parameters_active * tokens + _prefill_attention_flops(self.shape) * pairs
+        return max(flops / self._flops_per_s, weight_bytes_touched(self.shape, tokens) / self._bytes_per_s)
 
     def decode_s(self, contexts: Sequence[int]) -> float:
         """Seconds in which each of the sequences, `contexts` tokens long, gets one more token; 0.0 for none."""

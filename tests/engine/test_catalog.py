@@ -42,7 +42,7 @@ def test_every_accelerator_names_its_sources() -> None:
 
 def test_the_derived_utilisation_of_mi308x_gives_back_the_published_recompute_time() -> None:
     cost = CostModel(MODELS["Qwen3-Coder-480B-A35B"], ACCELERATORS["MI308X"], 8)
-    assert 15 * cost.prefill_s(Chunk(29_800, 0)) == pytest.approx(237.34, rel=0.01)
+    assert 15 * cost.prefill_s([Chunk(29_800, 0)]) == pytest.approx(237.34, rel=0.01)
 
 
 @pytest.mark.parametrize(

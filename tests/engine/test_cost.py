@@ -33,18 +33,21 @@ LATENT = dense(kv_lora_rank=7, qk_rope_head_dim=2)
 
 
 @pytest.mark.parametrize(
-    ("chunk", "seconds"),
+    ("chunks", "seconds"),
     [
+        ([], 0.0),
         # 2·100·4 = 800 FLOP of weights; attention 4·2·3·5 = 120 a pair, 1+2+3+4 = 10 pairs; 2000 ÷ 500
-        (Chunk(4, 0), 4.0),
+        ([Chunk(4, 0)], 4.0),
         # the same with 10 tokens before it: 4·10 more pairs
-        (Chunk(4, 10), (800 + 120 * 50) / 500),
+        ([Chunk(4, 10)], (800 + 120 * 50) / 500),
         # one token: 200 + 120 FLOP take 0.64 s, reading 200 B of weights at 50 B/s takes 4 s
-        (Chunk(1, 0), 4.0),
+        ([Chunk(1, 0)], 4.0),
+        # several read the weights once
+        ([Chunk(1, 0)] * 3, 4.0),
     ],
 )
-def test_prefill_takes_the_longer_of_arithmetic_and_weights(chunk: Chunk, seconds: float) -> None:
-    assert CostModel(dense(), ACCELERATOR, 1).prefill_s(chunk) == pytest.approx(seconds)
+def test_prefill_takes_the_longer_of_arithmetic_and_weights(chunks: list[Chunk], seconds: float) -> None:
+    assert CostModel(dense(), ACCELERATOR, 1).prefill_s(chunks) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,7 @@ def test_decode_is_bound_by_arithmetic_where_that_is_longer() -> None:
 
 def test_a_mixed_step_is_the_sum_of_its_parts() -> None:
     cost = CostModel(dense(), ACCELERATOR, 1)
-    assert cost.step_s([Chunk(4, 0)], [10]) == pytest.approx(cost.prefill_s(Chunk(4, 0)) + cost.decode_s([10]))
+    assert cost.step_s([Chunk(4, 0)], [10]) == pytest.approx(cost.prefill_s([Chunk(4, 0)]) + cost.decode_s([10]))
 
 
 def test_ranks_share_the_work_evenly() -> None:
@@ -81,14 +84,14 @@ def test_a_mixture_reads_the_experts_that_the_batch_touches(tokens: int, paramet
 
 
 def test_weights_of_one_byte_compute_at_the_fp8_peak() -> None:
-    halved = CostModel(dense(weight_bytes_per_parameter=1), ACCELERATOR, 1).prefill_s(Chunk(400, 0))
-    assert CostModel(dense(), ACCELERATOR, 1).prefill_s(Chunk(400, 0)) == pytest.approx(2 * halved)
+    halved = CostModel(dense(weight_bytes_per_parameter=1), ACCELERATOR, 1).prefill_s([Chunk(400, 0)])
+    assert CostModel(dense(), ACCELERATOR, 1).prefill_s([Chunk(400, 0)]) == pytest.approx(2 * halved)
 
 
 def test_mla_expands_in_prefill_and_reads_its_latent_on_every_rank_in_decode() -> None:
     cost = CostModel(LATENT, ACCELERATOR, 4)
     # attention 2·2·3·(5+2+5) = 144 FLOP a pair
-    assert cost.prefill_s(Chunk(4, 0)) == pytest.approx((800 + 144 * 10) / (4 * 500))
+    assert cost.prefill_s([Chunk(4, 0)]) == pytest.approx((800 + 144 * 10) / (4 * 500))
     # latent 2·(7+2)·2 = 36 B a token, on each of 4 ranks
     assert cost.decode_s([10]) == pytest.approx((200 + 4 * 36 * 10) / (4 * 50))
 
