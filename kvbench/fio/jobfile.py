@@ -37,8 +37,8 @@ def profile_job(params: FioParams, paths: Sequence[Path], salt: str, rate_limit_
     """The job file that drives the profile, one job a path, all at the same time, options unchanged.
 
     `size_bytes` is spread evenly over the paths; `rate_limit_bytes_per_s` holds each of them back, for an arm that
-    stands for a slower medium. `salt` is of this step and attempt. Raises UsageError for an option that kvbench sets itself, a size with a suffix, or
-    `{page_bytes}` on an arm without a model.
+    stands for a slower medium. `salt` is of this step and attempt alone. Raises UsageError for an option that kvbench
+    sets itself, a size with a suffix, or `{page_bytes}` on an arm without a model.
     """
     options = {
         "refill_buffers": "1",

@@ -42,10 +42,13 @@ def parse(output: str | bytes, stderr: str | bytes = "", returncode: int | None 
     values, around = documents(_decoded(output))
     reports = [value for value in values if isinstance(value, dict) and _rows(value)]
     said = "\n".join((around, _decoded(stderr)))
-    diagnostics = tuple(line.strip()[:500] for line in said.splitlines() if line.strip())[:_DIAGNOSTIC_LINES]
+    lines = (line.strip()[:500] for line in said.splitlines())
+    diagnostics = tuple(line for line in lines if line and line[0] not in '"{}[]')[:_DIAGNOSTIC_LINES]
     problems = _run_problems(said, returncode)
     if not reports:
-        reason = "; ".join([*problems, _nothing(diagnostics)])
+        words = [line for line in diagnostics if line.startswith("fio: ")][:1]
+        nothing = "it holds no result of fio" if values or said.strip() else "the output is empty"
+        reason = "; ".join([*problems, *words]) or nothing
         return FioResult(ok=False, reason=reason, warnings=(), version="", jobs=(), diagnostics=diagnostics)
     report = reports[-1]
     rows = _rows(report)
@@ -76,13 +79,6 @@ def _run_problems(said: str, returncode: int | None) -> list[str]:
     if '"fio version"' in said:
         problems.append("its last JSON document is cut off")
     return problems
-
-
-def _nothing(diagnostics: Sequence[str]) -> str:
-    """Why there is no result, in fio's own words where it said any."""
-    if not diagnostics:
-        return "the output is empty"
-    return next((line for line in diagnostics if line.startswith("fio: ")), "it holds no result of fio")
 
 
 def _rows(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:

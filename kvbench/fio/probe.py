@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 from kvbench import clock, plan, process
@@ -32,7 +31,7 @@ def measure(step: Step, context: Context) -> Measurement:
     params = cast(FioParams, plan.parse_params(step))
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
-    require_fio()
+    fio = require_fio()
     paths = [folder / "fio.data" for folder in context.data_dirs]
     name, salt = jobfile.profile_name(params), f"{step.seed}/{context.attempt}"
     storage = context.arm.storage if context.arm else None
@@ -41,10 +40,10 @@ def measure(step: Step, context: Context) -> Measurement:
     if params.lay_out:
         limit_s = _MARGIN_S + params.size_bytes / _SLOWEST_BYTES_PER_S
         layout = _Run("layout", f"writing {format_bytes(params.size_bytes)} for {name}", limit_s)
-        _run(layout, jobfile.layout_job(params, paths, salt), context)
+        _run(fio, layout, jobfile.layout_job(params, paths, salt), context)
         overhead["lay_out"] = (clock.monotonic_ns() - start.monotonic_ns) / 1e9
     run = _Run("profile", f"fio {name}", params.runtime_s + _MARGIN_S, expected_s=params.runtime_s)
-    result = _run(run, profile, context)
+    result = _run(fio, run, profile, context)
     source = str((context.raw_dir / "profile.json").relative_to(context.run_dir))
     return Measurement(
         step_id=step.id,
@@ -92,10 +91,11 @@ def _side(side: str, bytes_name: str, part: FioTotal, untrusted: str, source: st
     absent = untrusted if part.jobs else f"the profile does no {side}s"
 
     def metric(name: str, value: float | None, n: int, note: str) -> tuple[str, Metric]:
-        figure = None if absent else value
-        return name, Metric(figure, FIO_METRICS[name], n, source, absent or note)
+        if absent or value is None:
+            return name, Metric(None, FIO_METRICS[name], n, source, absent or part.note or "fio gave no such figure")
+        return name, Metric(value, FIO_METRICS[name], n, source, note)
 
-    kind = {"clat": "completion latency", "lat": "submission and completion latency", "": part.note}[part.latency_kind]
+    kind = "submission and completion latency" if part.latency_kind == "lat" else "completion latency"
     latency_s = {percentile: value_ns / 1e9 for percentile, value_ns in part.latency_ns.items()}
     return dict(
         [
@@ -118,11 +118,11 @@ class _Run:
     expected_s: float | None = None
 
 
-def _run(run: _Run, job_text: str, context: Context) -> FioResult:
+def _run(fio: str, run: _Run, job_text: str, context: Context) -> FioResult:
     """Run fio on one job file and read its output. Raises StepError when it hangs or its result is not sound."""
     job, output, messages = (context.raw_dir / f"{run.stem}.{suffix}" for suffix in ("fio", "json", "txt"))
     job.write_text(job_text)
-    argv = ["fio", "--output-format=json+", f"--output={output}", str(job)]
+    argv = [fio, "--output-format=json+", f"--output={output}", str(job)]
     with (
         messages.open("wb") as sink,
         process.start(argv, stdout=sink, stderr=sink, cwd=context.raw_dir, survivors=context.survivors) as child,
@@ -140,5 +140,6 @@ def _run(run: _Run, job_text: str, context: Context) -> FioResult:
     text = output.read_bytes() if output.exists() else b""
     result = parse(text, messages.read_bytes(), child.returncode)
     if not result.ok:
-        raise StepError(f"{run.doing}: {result.reason}", f"see {messages.relative_to(context.run_dir)}")
+        words = next((f" ({line})" for line in result.diagnostics if line not in result.reason), "")
+        raise StepError(f"{run.doing}: {result.reason}{words}", f"see {messages.relative_to(context.run_dir)}")
     return result

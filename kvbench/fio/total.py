@@ -44,6 +44,8 @@ def _window(parts: Sequence[FioJob]) -> tuple[float | None, str]:
     runtimes = [job.runtime_s for job in parts if job.runtime_s]
     if not runtimes or len(runtimes) < len(parts):
         return None, "a job has no runtime"
+    if len(parts) == 1:
+        return runtimes[0], "its runtime"
     starts = [job.start_s for job in parts if job.start_s is not None]
     if len(starts) < len(parts) or len({job.host for job in parts}) > 1:
         return max(runtimes), "longest runtime"
@@ -53,9 +55,10 @@ def _window(parts: Sequence[FioJob]) -> tuple[float | None, str]:
 
 def _latency(parts: Sequence[FioJob]) -> tuple[dict[float, int], LatencyKind, int, str]:
     kinds = {job.latency_kind for job in parts}
+    if kinds <= {""}:
+        return {}, "", 0, "no latency was recorded"
     if len(parts) == 1:
-        note = "" if parts[0].latency_kind else "no latency was recorded"
-        return dict(parts[0].latency_ns), parts[0].latency_kind, parts[0].latency_n, note
+        return dict(parts[0].latency_ns), parts[0].latency_kind, parts[0].latency_n, ""
     if len(kinds) > 1 or not all(job.bins for job in parts):
         return {}, "", 0, "percentiles of several jobs need the histogram of each (--output-format=json+)"
     bins = histogram.merge(job.bins for job in parts)
