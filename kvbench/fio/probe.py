@@ -88,7 +88,7 @@ def metrics(jobs: Sequence[FioJob], source: str) -> dict[str, Metric]:
 
 
 def _side(side: str, bytes_name: str, part: FioTotal, untrusted: str, source: str) -> dict[str, Metric]:
-    absent = untrusted if part.jobs else f"the profile does no {side}s"
+    absent = untrusted if part.jobs else f"fio reported no {side}s"
 
     def metric(name: str, value: float | None, n: int, note: str) -> tuple[str, Metric]:
         if absent or value is None:
@@ -133,7 +133,7 @@ def _run(fio: str, run: _Run, job_text: str, context: Context) -> FioResult:
             now_ns = clock.monotonic_ns()
             elapsed_s = (now_ns - started_ns) / 1e9
             if now_ns >= limit_ns:
-                raise StepError(f"{run.doing}: fio hung, and was ended after {format_seconds(elapsed_s)}")
+                raise StepError(f"{run.doing}: fio did not end within {format_seconds(elapsed_s)}, and was ended")
             share = min(1.0, elapsed_s / run.expected_s) if run.expected_s else None
             context.progress(f"{run.doing}, {format_seconds(elapsed_s)}", share)
             clock.sleep_s(_POLL_S)
