@@ -1,15 +1,49 @@
 # A thin front: the same works by hand with pip and the kvbench command (README.md).
-.PHONY: test
-VENV := .venv
+VENV   := .venv
 PYTHON ?= python3
+BIN    := $(VENV)/bin
 
-$(VENV)/.ready: pyproject.toml
+# From the distribution: fio drives the storage profiles, the others are weasyprint's (PDF).
+PACKAGES := fio libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fonts-dejavu-core
+INSTALL  := apt-get install -y --no-install-recommends
+
+.PHONY: gate test test-slow setup packages clean
+
+gate: setup  ## set up, run G3 on this machine's disk as a demonstration, and show the verdict
+	@$(BIN)/kvbench run gate G3 --quick; code=$$?; echo "exit code of kvbench: $$code"; exit $$code
+
+test: setup-dev  ## set up and run the tests
+	$(BIN)/ruff format --check kvbench tests benchmarks
+	$(BIN)/ruff check kvbench tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/pytest
+
+test-slow: setup-dev  ## the tests that need minutes: real gates, killed and resumed
+	$(BIN)/pytest -m slow
+
+setup: $(VENV)/.ready
+setup-dev: $(VENV)/.ready-dev
+
+$(VENV)/.ready: pyproject.toml | packages
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet -e '.[dev]'
-	touch $@
+	$(BIN)/pip install --quiet --editable .
+	@touch $@
 
-test: $(VENV)/.ready
-	$(VENV)/bin/ruff format --check kvbench tests
-	$(VENV)/bin/ruff check kvbench tests
-	$(VENV)/bin/mypy
-	$(VENV)/bin/pytest
+$(VENV)/.ready-dev: pyproject.toml | $(VENV)/.ready
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# As root, missing packages are installed; otherwise the exact line to type is printed.
+packages:
+	@missing=""; \
+	for package in $(PACKAGES); do dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(INSTALL) $$missing; \
+	else \
+		echo "missing packages; type: sudo $(INSTALL)$$missing" >&2; exit 4; \
+	fi
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

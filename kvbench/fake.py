@@ -14,7 +14,7 @@ from kvbench.probes import PROBES, Context, FakeParams
 
 _TTFT_S = 2.0
 _OUTPUT_TOKENS = 64
-_PIECES = 20
+_PIECES = 5
 
 
 def measure(step: Step, context: Context) -> Measurement:

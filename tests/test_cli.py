@@ -1,0 +1,140 @@
+"""The command line as a user meets it: messages and exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
+HEAVY = ("pandas", "matplotlib", "scipy", "pyarrow", "weasyprint")
+
+
+def kvbench(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kvbench", *args],
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "100", **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from kvbench.cli.main import app\n"
+        "for args in (['--help'], ['run', 'gate', '--help'], ['plan', '--help'], ['doctor', '--help']):\n"
+        "    assert CliRunner().invoke(app, args).exit_code == 0\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+COMMANDS = [
+    ["run", "gate"], ["resume"], ["plan", "gate"], ["judge"], ["report"], ["runs", "list"], ["runs", "show"],
+    ["runs", "rm"], ["init"], ["doctor"], ["engine", "serve"], ["load"], ["fio", "import"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_has_an_example(command: list[str]) -> None:
+    from typer.testing import CliRunner
+
+    from kvbench.cli.main import app
+
+    result = CliRunner().invoke(app, [*command, "--help"])
+    assert result.exit_code == 0
+    assert f"kvbench {' '.join(command)}" in result.output.split("Example:")[1]
+
+
+def test_a_run_from_plan_to_report(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    target = tmp_path / "target.yaml"
+    target.write_text(
+        f"version: 1\nname: t\narms:\n"
+        f"  - {{name: dut, role: dut, storage: {{nodes: ['{tmp_path}/here']}}, engine: {{}}}}\n"
+        f"  - {{name: base, role: baseline, kv: recompute, engine: {{}}}}\n"
+    )
+    done = kvbench("run", "gate", GATE, "--target", str(target), "--out", "run", "--json", "out.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "PASS (demonstration: emulated engine, simulated" in done.stdout
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["verdict"]["outcome"] == "PASS"
+    assert {"plan.json", "journal.jsonl", "verdict.json", "report.html"} <= {
+        p.name for p in (tmp_path / "run").iterdir()
+    }
+    assert kvbench("judge", "run", cwd=tmp_path).returncode == 0
+    assert kvbench("report", "run", "--format", "md,csv,json", cwd=tmp_path).returncode == 0
+    assert "run" in kvbench("runs", "list", "--in", ".", cwd=tmp_path).stdout
+    stricter = tmp_path / "stricter.yaml"
+    stricter.write_text(Path(GATE).read_text().replace("limit: 0.75", "limit: 0.5"))
+    rejudged = kvbench("judge", "run", "--gate", str(stricter), cwd=tmp_path)
+    assert rejudged.returncode == 1
+    assert json.loads((tmp_path / "run" / "verdict.json").read_text())["outcome"] == "PASS"
+    assert json.loads((tmp_path / "run" / "verdict-rejudged.json").read_text())["rejudged"] == str(stricter)
+    assert kvbench("runs", "rm", "run", "--yes", cwd=tmp_path).returncode == 0
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["run", "gate", "G9"], 2, "there is no gate 'G9'"),
+        (["run", "gate", "G3", "--target", "none.yaml"], 2, "none.yaml: no such file"),
+        (["run", "gate", "G3", "--rounds", "0"], 2, "--rounds"),
+        (["resume", "nowhere"], 2, "nowhere is not a run folder"),
+        (["report", "nowhere"], 2, "nowhere is not a run folder"),
+        (["judge", "nowhere"], 2, "nowhere is not a run folder"),
+        (["nonsense"], 2, "nonsense"),
+        (["run", "gate", "G3", "--quik"], 2, "--quik"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_clear_message(tmp_path: Path, args: list[str], code: int, message: str) -> None:
+    done = kvbench(*args, cwd=tmp_path)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_internal_error_does_not_look_like_a_fail(tmp_path: Path) -> None:
+    code = (
+        "from kvbench.cli import main\n"
+        "import kvbench.content\n"
+        "kvbench.content.load_gate = lambda name: 1 / 0\n"
+        "import sys; sys.argv = ['kvbench', 'plan', 'gate', 'G3']\n"
+        "main.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 70
+    assert "internal error: ZeroDivisionError" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_touches_nothing(tmp_path: Path) -> None:
+    done = kvbench("plan", "gate", "G3", "--quick", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "destructive: nothing" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_init_writes_a_target_that_can_be_planned_and_never_overwrites_one(tmp_path: Path) -> None:
+    assert kvbench("init", ".", cwd=tmp_path).returncode == 0
+    done = kvbench("plan", "gate", "G3", "--target", "target.yaml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    again = kvbench("init", ".", cwd=tmp_path)
+    assert again.returncode == 2
+    assert "target.yaml exists" in again.stderr
+
+
+def test_no_colour_where_it_is_not_wanted(tmp_path: Path) -> None:
+    done = kvbench("plan", "gate", "G3", cwd=tmp_path, NO_COLOR="1", FORCE_COLOR="")
+    assert "\x1b[" not in done.stdout

@@ -1,0 +1,152 @@
+"""The loop and its folder: what a kill, a full disk or a failing step leaves behind."""
+
+import json
+import multiprocessing
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kvbench import content, plan, run, safety
+from kvbench.errors import KvbenchError, StepError
+from kvbench.journal import RunFolder, to_json
+from kvbench.judge import judge
+from kvbench.model import Arm, Engine, Measurement, Outcome, Step, Storage, Target
+from kvbench.probes import PROBES, Context
+
+GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
+KILLS = 200
+
+
+class Nobody:
+    """An observer that watches nothing."""
+
+    def began(self, step: Step, attempt: int, done: int, total: int) -> None: ...
+    def progress(self, text: str, share: float | None) -> None: ...
+    def measured(self, step: Step, measurement: Measurement) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+def new_run(where: Path, name: str, **options: object) -> RunFolder:
+    node = where / "node"
+    node.mkdir(exist_ok=True)
+    arms = (
+        Arm("dut", "dut", Engine(), storage=Storage((str(node),))),
+        Arm("base", "baseline", Engine(), kv="recompute"),
+    )
+    loaded = content.load_gate(GATE)
+    made = plan.make_plan(loaded, Target("t", arms), content.model_shapes(), plan.Options(**options))  # type: ignore[arg-type]
+    return RunFolder.create(where / name, made, loaded.files, loaded.source)
+
+
+def execute(folder: RunFolder) -> None:
+    run.execute(folder, content.model_shapes(), Nobody())
+
+
+def verdict_bytes(folder: RunFolder) -> bytes:
+    return to_json(judge(folder.plan, folder.measurements()))
+
+
+def journal_events(folder: RunFolder) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder.path / "journal.jsonl").read_bytes().splitlines()]
+
+
+def test_a_run_measures_every_step_once_and_leaves_nothing_on_the_target(tmp_path: Path) -> None:
+    folder = new_run(tmp_path, "run")
+    execute(folder)
+    measured = Counter(event["step"] for event in journal_events(folder) if event["event"] == "measured")
+    assert measured == Counter(step.id for step in folder.plan.steps)
+    assert list((tmp_path / "node").iterdir()) == []
+    assert judge(folder.plan, folder.measurements()).outcome is Outcome.PASS
+
+
+def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(tmp_path: Path) -> None:
+    undisturbed = new_run(tmp_path, "undisturbed")
+    execute(undisturbed)
+    expected = verdict_bytes(undisturbed)
+    rng, fork = random.Random(20261130), multiprocessing.get_context("fork")
+    kills = runs = 0
+    while kills < KILLS:
+        runs += 1
+        folder = new_run(tmp_path, f"run-{runs}")
+        while True:
+            child = fork.Process(target=execute, args=(folder,))
+            child.start()
+            child.join(rng.uniform(0, 0.15))
+            if not child.is_alive():
+                assert child.exitcode == 0
+                break
+            child.kill()
+            child.join()
+            kills += 1
+        again = RunFolder.open(folder.path)
+        measured = Counter(event["step"] for event in journal_events(again) if event["event"] == "measured")
+        assert measured == Counter(step.id for step in again.plan.steps)
+        assert verdict_bytes(again) == expected
+        assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_a_step_that_cannot_be_measured_is_recorded_and_measured_by_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_run(tmp_path, "run")
+    victim = folder.plan.steps[3].id
+    real = PROBES["fake.wave"].load()
+
+    def failing(step: Step, context: Context) -> Measurement:
+        if step.id == victim:
+            raise StepError("the endpoint went away")
+        return real(step, context)
+
+    monkeypatch.setattr("kvbench.fake.measure", failing)
+    execute(folder)
+    broken = judge(folder.plan, folder.measurements())
+    assert broken.outcome is Outcome.INCONCLUSIVE
+    assert any("the endpoint went away" in finding.reason for finding in broken.findings)
+    monkeypatch.setattr("kvbench.fake.measure", real)
+    execute(folder)
+    assert judge(folder.plan, folder.measurements()).outcome is Outcome.PASS
+
+
+def test_steps_that_fail_alike_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(step: Step, context: Context) -> Measurement:
+        raise StepError("connection refused")
+
+    monkeypatch.setattr("kvbench.fake.measure", failing)
+    folder = new_run(tmp_path, "run")
+    with pytest.raises(KvbenchError, match="2 steps failed alike: connection refused"):
+        execute(folder)
+    assert len(folder.measurements()) == 2
+    assert list((tmp_path / "node").iterdir()) == []
+
+
+def test_too_little_space_stops_before_the_step_and_says_how_much_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(safety, "free_bytes", lambda path: 1_000_000)
+    folder = new_run(tmp_path, "run")
+    with pytest.raises(KvbenchError, match=r"needs 268 MB free at .*; there are 1.00 MB"):
+        execute(folder)
+    assert journal_events(folder) == []
+
+
+def test_a_missing_node_is_named_before_anything_runs(tmp_path: Path) -> None:
+    folder = new_run(tmp_path, "run")
+    (tmp_path / "node").rmdir()
+    with pytest.raises(KvbenchError, match="node is not a directory"):
+        execute(folder)
+    assert journal_events(folder) == []
+
+
+def test_kept_data_stays(tmp_path: Path) -> None:
+    folder = new_run(tmp_path, "run", keep_data=True, quick=True)
+    execute(folder)
+    kept = {file.parent.name for file in (tmp_path / "node").rglob("fake")}
+    assert kept == {f"{step.id}-a1" for step in folder.plan.steps if step.arm == "dut"}
+
+
+def test_a_run_that_another_process_holds_is_not_run_twice(tmp_path: Path) -> None:
+    folder = new_run(tmp_path, "run")
+    with folder.locked(), pytest.raises(KvbenchError, match="is being run by another kvbench"):
+        execute(RunFolder.open(folder.path))
