@@ -149,7 +149,7 @@ def _why_passed(findings: Sequence[Finding], plan: Plan) -> str:
     decides = {check.id for check in plan.gate.checks if check.rule == "paired_log_ratio" and _asks_for_a_gain(check)}
     deciding = [finding for finding in findings if finding.check in decides]
     if not deciding:
-        return f"all {wording.count(len(findings), 'finding')} hold"
+        return f"all checks hold ({wording.count(len(findings), 'finding')})"
     closest = min(deciding, key=_distance)
     return closest.reason + (f", the closest of the {len(deciding)} deciding figures" if len(deciding) > 1 else "")
 

@@ -119,7 +119,8 @@ def theil_sen_drift(times: Sequence[float], values: Sequence[float], confidence:
     import numpy as np
     from scipy import stats
 
-    n, span, median = len(values), float(np.ptp(times)) if len(times) else 0.0, float(np.median(values))
+    n = len(values)
+    span, median = (float(np.ptp(times)), float(np.median(values))) if n else (0.0, 0.0)
     if n < 3 or span == 0 or median == 0:
         raise ValueError("a drift needs three samples, a span of time, and a median that is not 0")
     fit = stats.theilslopes(values, times, alpha=confidence)
