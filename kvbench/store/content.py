@@ -83,7 +83,7 @@ class PageContent:
 
     def spoil(self, buffer: memoryview) -> None:
         """Damage each block, so that a read which brings nothing is not taken for the page that was there before."""
-        _rows(buffer)[:, 0] ^= _GAMMA
+        _rows(buffer)[:, 0] += _GAMMA
 
     def verify(self, buffer: memoryview, key: PageKey) -> Fault | None:
         """Check every byte of `buffer` against what `fill` writes; None when all are right."""

@@ -36,8 +36,6 @@ def read(path: Path, buffer: memoryview, direct: bool) -> int:
         done = 0
         while done < len(buffer) and (count := os.preadv(fd, [buffer[done:]], done)):
             done += count
-            if done % BLOCK_BYTES:  # only the end of the file is unaligned, and direct I/O refuses to go on from there
-                break
         return done
 
 

@@ -67,7 +67,7 @@ class _Worker:
         """Returns the nanoseconds that the I/O took, and what was wrong with it or with the page."""
         if isinstance(command, Write):
             self._content.fill(self._buffer, command.page)
-        else:
+        elif isinstance(command, Read):
             self._content.spoil(self._buffer)
         count, fault = 0, None
         began_ns = clock.monotonic_ns()

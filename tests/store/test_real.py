@@ -72,18 +72,22 @@ def driving(root: Path, **options):
         yield driver
 
 
+@pytest.fixture(params=[True, False], ids=["direct", "buffered"])
+def direct(request, tmp_path):
+    try:
+        pagefile.prepare_directory(tmp_path, request.param)
+    except KvbenchError as error:
+        pytest.skip(error.message)
+    return request.param
+
+
 @pytest.fixture
-def store(tmp_path):
-    with driving(tmp_path) as driver:
+def store(tmp_path, direct):
+    with driving(tmp_path, direct=direct) as driver:
         yield driver
 
 
-@pytest.mark.parametrize("direct", [True, False], ids=["direct", "buffered"])
 def test_what_is_written_is_read_back_on_every_node_and_after_a_restart(tmp_path, direct):
-    try:
-        pagefile.prepare_directory(tmp_path, direct)
-    except KvbenchError as error:
-        pytest.skip(error.message)
     with driving(tmp_path, nodes=3, direct=direct) as store:
         assert store.do("write", *PAGES).status is Status.OK
         assert store.do("read", *PAGES).status is Status.OK
@@ -103,6 +107,14 @@ def test_the_log_of_a_real_run_gives_the_same_commands_in_a_fresh_core(tmp_path)
         store.do("read", *PAGES)
         fresh = PageStore(2, Rendezvous())
         assert [fresh.step(now_ns, event) for now_ns, event, _ in store.log] == [commands for *_, commands in store.log]
+
+
+def test_transfers_that_come_in_parts_are_continued(store, monkeypatch):
+    preadv, pwritev = os.preadv, os.pwritev
+    monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset: preadv(fd, [buffers[0][:8192]], offset))
+    monkeypatch.setattr(os, "pwritev", lambda fd, buffers, offset: pwritev(fd, [buffers[0][:8192]], offset))
+    assert store.do("write", PAGE).status is Status.OK
+    assert store.do("read", PAGE).status is Status.OK
 
 
 # ---------------------------------------------------------------- pages that are not what they should be
@@ -180,10 +192,13 @@ def test_a_read_that_brings_nothing_is_not_taken_for_the_page_that_was_in_memory
     with driving(tmp_path, workers_per_node=1) as store:
         store.do("write", PAGE)
         monkeypatch.setattr(pagefile, "read", lambda path, buffer, direct: len(buffer))
-        assert store.do("read", PAGE).status is Status.CORRUPT
+        assert [store.raw(Read(io, 0, PAGE)).status for io in (90, 91)] == [Status.CORRUPT, Status.CORRUPT]
 
 
-@pytest.mark.parametrize("damage", ["a damaged header", "a page of another session", "an empty file", "an I/O error"])
+@pytest.mark.parametrize(
+    "damage",
+    ["a damaged header", "a page of another session", "a file that ends early", "an empty file", "an I/O error"],
+)
 def test_a_restart_does_not_count_what_is_no_whole_page(tmp_path, damage):
     with driving(tmp_path) as store:
         store.do("write", PAGE, OTHER)
