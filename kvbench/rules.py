@@ -199,12 +199,13 @@ _BEYOND: Mapping[str, Callable[[float, Any], float]] = {  # how far a value is b
 
 
 def _each(check: Check, cell: Cell, run: Run) -> list[Finding]:
-    """Every measurement meets the limit. A breach is a breach, whatever else is missing."""
+    """Every measurement meets the limit. A breach is a breach, whatever else is missing; evidence needs to be whole."""
     seen = _see(check, cell.rows, run)
     beyond = _BEYOND[check.op]
     known = [(beyond(figure.value, check.limit), figure.value, figure) for figure in seen if figure.value is not None]
     excess, value, worst = max(known, key=itemgetter(0), default=(0.0, 0.0, None))
-    if worst is None or (excess <= 0 and any(figure.missing for figure in seen)):
+    fails = excess > 0 and check.kind != "evidence"
+    if worst is None or (not fails and any(figure.missing for figure in seen)):
         return [_missing(check, cell, seen)]
     reason = (
         f"{wording.label(check.metric)} is {format_value(value, check.unit)} ({wording.place(worst.step)}) "

@@ -438,6 +438,13 @@ def test_a_demonstration_still_needs_the_figure_that_it_would_only_warn_of():
     assert judge_with(DUT_WAVE, plan, cpu_pressure_share=None).outcome is INCONCLUSIVE
 
 
+def test_a_warning_of_one_wave_does_not_hide_what_is_missing_in_another():
+    plan = make_plan(target=target_with(Engine()))
+    run = make_run(plan, cpu_pressure_share=0.3)
+    run[DUT_WAVE] = make_wave(next(s for s in plan.steps if s.id == DUT_WAVE), cpu_pressure_share=None)
+    assert judge(plan, list(run.values())).outcome is INCONCLUSIVE
+
+
 # ---------------------------------------------------------------- warnings, and judging again
 
 
