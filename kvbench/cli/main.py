@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import doctor, fio, gate, runs
+from kvbench.cli import doctor, engine, fio, gate, runs
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -27,6 +27,7 @@ app = typer.Typer(
 gate.register(app)
 runs.register(app)
 doctor.register(app)
+engine.register(app)
 app.add_typer(fio.app, name="fio")
 
 

@@ -1,0 +1,121 @@
+"""`kvbench engine serve`: the emulated engine by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from kvbench.errors import KvbenchError, UsageError
+from kvbench.units import parse_bytes, parse_rate
+
+T = TypeVar("T")
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands to the application."""
+    engine_app = typer.Typer(
+        no_args_is_help=True,
+        help="The emulated inference engine.\n\n"
+        "Example:  kvbench engine serve --model llama-3.1-8b --accelerator L4 --kv-dir /mnt/kv",
+    )
+    engine_app.callback()(_engine)
+    engine_app.command("serve")(serve)
+    app.add_typer(engine_app, name="engine")
+
+
+def _engine() -> None:
+    pass  # keeps `serve` a word of its own while it is the only command
+
+
+def serve(
+    model: Annotated[str, typer.Option(help="A model of workloads/models.yaml.")],
+    accelerator: Annotated[str, typer.Option(help="An accelerator of workloads/accelerators.yaml.")],
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="Accelerators that share the model.")] = 1,
+    kv_dir: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Directory for KV pages; repeat it, one a storage node.")
+    ] = None,
+    recompute: Annotated[bool, typer.Option("--recompute", help="Keep no KV below GPU memory.")] = False,
+    host_memory: Annotated[str, typer.Option(metavar="SIZE", help="Host memory for KV, as 64 GiB; 0: none.")] = "0 B",
+    prefix_caching: Annotated[
+        bool, typer.Option("--prefix-caching", help="Keep the KV of finished requests in GPU memory.")
+    ] = False,
+    no_direct: Annotated[
+        bool, typer.Option("--no-direct", help="Read and write through the page cache instead of O_DIRECT.")
+    ] = False,
+    rate_limit: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Throttle each node, as 2.5 GB/s, to stand for a slower medium.")
+    ] = None,
+    salt: Annotated[str, typer.Option(help="Name of the run; the pages of another run are then found wrong.")] = "",
+    fault_log: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines of bad pages.")] = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Written with the server's address as soon as it answers.")
+    ] = None,
+) -> None:
+    """Serve a model whose computing is emulated and whose KV storage is real, with an OpenAI-compatible API.
+
+    Example:  kvbench engine serve --model Qwen3-Coder-480B-A35B --accelerator MI308X --tensor-parallel 8
+    --kv-dir /mnt/fx100/kv
+    """
+    from kvbench.content import content_root
+    from kvbench.engine import catalog, server
+    from kvbench.engine.cost import CostModel
+    from kvbench.engine.driver import StorageOptions, driver
+    from kvbench.engine.protocol import EngineConfig
+
+    if bool(kv_dir) == recompute:
+        raise UsageError("give --kv-dir for an engine that stores its KV, or --recompute for one that does not")
+    workloads = content_root() / "workloads"
+    cost = CostModel(
+        _known("model", model, catalog.models(workloads / "models.yaml")),
+        _known("accelerator", accelerator, catalog.accelerators(workloads / "accelerators.yaml")),
+        tensor_parallel,
+    )
+    storage = StorageOptions(
+        directories=tuple(kv_dir or ()),
+        direct=not no_direct,
+        rate_limit_bytes_per_s=_quantity("--rate-limit", parse_rate, rate_limit) if rate_limit else None,
+        salt=salt,
+        fault_log=fault_log,
+    )
+    config = EngineConfig(
+        cost, host_memory_bytes=_quantity("--host-memory", parse_bytes, host_memory), prefix_caching=prefix_caching
+    )
+    with server.listen(host, port) as listening, driver(config, storage) as engine:
+        url = f"http://{host}:{listening.getsockname()[1]}"
+        if ready_file:
+            _write_whole(ready_file, json.dumps({"url": url, "pid": os.getpid()}))
+        print(f"{model} on {tensor_parallel} × {accelerator} (emulated) at {url}", flush=True)
+        for number in (signal.SIGINT, signal.SIGTERM):  # the server stops on them, and then raises them once more
+            signal.signal(number, signal.SIG_IGN)
+        server.web_server(engine).run(sockets=[listening])
+
+
+def _known(what: str, name: str, catalog: Mapping[str, T]) -> T:
+    if name not in catalog:
+        raise UsageError(f"there is no {what} {name!r}", f"one of: {', '.join(catalog)}")
+    return catalog[name]
+
+
+def _quantity(option: str, parse: Callable[[object], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file that another process waits for: it is there as a whole, or not at all."""
+    unfinished = path.with_name(f"{path.name}.part")
+    try:
+        unfinished.write_text(text)
+        unfinished.rename(path)
+    except OSError as error:
+        raise KvbenchError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,68 @@
+"""Short questions to an engine over HTTP, and clear answers when it does not give one. Never through a proxy."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+
+from kvbench.errors import StepError
+
+_TIMEOUT_S = 10.0
+_SHOWN_CHARACTERS = 120  # of an answer that is quoted in an error
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def base_url(url: str) -> str:
+    """An endpoint as people write it, without the path of the API. Raises StepError unless it is HTTP."""
+    if not url.startswith(("http://", "https://")):
+        raise StepError(f"{url!r} is not the address of an engine", "write it like http://host:8000")
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def get(url: str) -> str:
+    """The body that is served there. Raises StepError when there is none."""
+    return _ask(urllib.request.Request(url))
+
+
+def post(url: str) -> str:
+    """The answer to an empty POST. Raises StepError when there is none."""
+    return _ask(urllib.request.Request(url, data=b"", method="POST"))
+
+
+def answers(url: str) -> bool:
+    """Whether something is served there with success."""
+    try:
+        get(url)
+    except StepError:
+        return False
+    return True
+
+
+def model_names(url: str) -> list[str]:
+    """The models that an endpoint serves. Raises StepError when it refuses, or does not speak OpenAI's API."""
+    body = get(f"{url}/v1/models")
+    try:
+        return [str(model["id"]) for model in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError):
+        raise StepError(
+            f"{url}/v1/models does not answer as OpenAI's API does: {body[:_SHOWN_CHARACTERS]!r}",
+            "is this the address of an inference engine?",
+        ) from None
+
+
+def _ask(request: urllib.request.Request) -> str:
+    url = request.full_url
+    try:
+        with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
+            return str(response.read().decode(errors="replace"))
+    except urllib.error.HTTPError as error:
+        raise StepError(f"{url} answered with HTTP {error.code}: {error.reason}") from None
+    except urllib.error.URLError as error:
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise StepError(f"{url} cannot be reached: {reason}", "is the engine running there?") from None
+    except (HTTPException, ValueError) as error:
+        raise StepError(f"{url} does not answer in HTTP: {type(error).__name__}: {error}") from None
+    except OSError as error:
+        raise StepError(f"{url} broke off: {error.strerror or error}") from None
