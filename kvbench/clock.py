@@ -39,3 +39,21 @@ def stamp() -> Stamp:
 def sleep_s(seconds: float) -> None:
     """Wait. For pacing a poll or holding a stated dwell, never in place of a condition."""
     time.sleep(max(0.0, seconds))
+
+
+def realtime_offset_ns() -> int:
+    """CLOCK_REALTIME − CLOCK_MONOTONIC, which places the kernel's receive stamps on the monotonic clock.
+
+    The closest of three readings: each pair of clocks is read between two readings of the monotonic one.
+    """
+
+    def reading() -> tuple[int, int]:
+        before, real, after = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        return after - before, real - (before + after) // 2
+
+    return min(reading() for _ in range(3))[1]
+
+
+def cpu_ns() -> int:
+    """Processor time of this process, user and system, in nanoseconds."""
+    return time.process_time_ns()

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+from pydantic_core import from_json
+
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
 
@@ -145,8 +147,6 @@ def _text(choice: Mapping[str, Any]) -> str:
 
 def _documents(payloads: Sequence[bytes]) -> list[object]:
     """Each payload as JSON, or None. Decoded as one array, since the cost of a call is most of a token's."""
-    from pydantic_core import from_json
-
     joined = b",".join(b"null" if payload == _DONE else payload for payload in payloads)
     try:
         documents: list[object] = from_json(b"[" + joined + b"]")

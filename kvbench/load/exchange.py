@@ -1,0 +1,184 @@
+"""One request and its reply, from due to done, and the row that is left of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from kvbench.load.connection import Connection, Endpoint
+from kvbench.load.prompts import without_stream_options
+from kvbench.load.reply import Reply, error_text
+from kvbench.load.result import Limits, Request, RequestRow
+from kvbench.load.sse import EventParser
+
+_BATCH_EVENTS = 64  # decoded at once; the time to the next token is no time to spend on JSON
+_BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
+
+
+class Exchange:
+    """Receives the reply to one request.
+
+    Until the first token each event is decoded as it comes, since the limits depend on it; after it, in batches.
+    `finished` is called once, with this.
+    """
+
+    def __init__(self, request: Request, endpoint: Endpoint, due_ns: int, finished: Callable[[Exchange], None]) -> None:
+        self.request, self.endpoint, self.due_ns = request, endpoint, due_ns
+        self._finished = finished
+        self.connection: Connection | None = None
+        self.connect_ns: int | None = None
+        self.sent_ns: int | None = None
+        self.reply = Reply()
+        self.failure = ("", "")
+        self._body = request.body
+        self._read_delay_ns: int | None = None
+        self._done_ns = 0
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._status: int | None = None
+        self._headers: dict[str, str] = {}
+        self._events = EventParser()
+        self._whole: bytearray | None = None  # the body of a reply that is no stream
+        self._payloads: list[bytes] = []
+        self._stamps_ns: list[int] = []
+        self._last_event_ns = 0
+
+    def send(self, connection: Connection) -> None:
+        """Send the request; without `stream_options` where the server has refused them before."""
+        self.connection, self.connect_ns = connection, connection.connect_ns
+        if not self.endpoint.knows_stream_options and self._body is self.request.body:
+            self._body = without_stream_options(self._body)
+        head = self.endpoint.head(self.request.path, self.request.id, len(self._body))
+        sent_ns = connection.send(head + self._body, self)
+        if self.sent_ns is None:
+            self.sent_ns = sent_ns
+
+    def fail(self, error_class: str, text: str, now_ns: int) -> None:
+        """Give up, for a reason that is not in the reply."""
+        self.failure = (error_class, text)
+        self._finish(now_ns)
+
+    def expire(self, now_ns: int, limits: Limits) -> None:
+        """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
+        overdue = self._overdue(now_ns, limits) if self.sent_ns is not None else None
+        if overdue is None:
+            return
+        self._decode()
+        if self.reply.done_ns is not None or self.reply.error:
+            self.on_end(now_ns, "")
+        else:
+            self.fail(*overdue, now_ns)
+
+    def _overdue(self, now_ns: int, limits: Limits) -> tuple[str, str] | None:
+        assert self.sent_ns is not None
+        waited_s = (now_ns - self.sent_ns) / 1e9
+        waiting_for_first = self.reply.first_token_ns is None
+        if waiting_for_first and waited_s > limits.first_token_s:
+            return "timeout_first_token", f"no token within {limits.first_token_s:g} s"
+        if not waiting_for_first and (now_ns - self._last_event_ns) / 1e9 > limits.stall_s:
+            return "stall", f"no event for {limits.stall_s:g} s after the first token"
+        if waited_s > limits.total_s:
+            return "timeout_total", f"not done within {limits.total_s:g} s"
+        return None
+
+    # what the connection calls
+
+    def on_status(self, status: int, headers: dict[str, str]) -> None:
+        self._status, self._headers = status, headers
+        if status != 200 or headers.get("content-type", "").startswith("application/json"):
+            self._whole = bytearray()
+
+    def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
+        if self._whole is not None:
+            self._whole += piece[: _BODY_BYTES - len(self._whole)]
+            return
+        payloads = self._events.feed(piece)
+        if not payloads:
+            return
+        self._payloads += payloads
+        self._stamps_ns += [stamp_ns] * len(payloads)
+        self._last_event_ns = stamp_ns
+        if self.reply.first_token_ns is None:
+            self._decode()
+            if self.reply.first_token_ns is not None and read_ns is not None:
+                self._read_delay_ns = read_ns - stamp_ns
+        elif len(self._payloads) >= _BATCH_EVENTS:
+            self._decode()
+
+    def on_end(self, stamp_ns: int, problem: str) -> None:
+        self._decode()
+        if self._whole is not None:
+            if self._refuses_stream_options() and self._resend():
+                return
+            self.failure = self._failure_of_whole()
+        else:
+            self.failure = self.reply.failure(self.request.expected_completion_tokens)
+        error_class, text = self.failure
+        if problem and error_class == "truncated":
+            not_http = problem.startswith("not HTTP")
+            self.failure = ("malformed" if not_http else "truncated", f"{problem}; {text}")
+        self._finish(stamp_ns)
+
+    # the rest
+
+    def _decode(self) -> None:
+        if self._payloads:
+            self.reply.add(self._payloads, self._stamps_ns)
+            self._payloads, self._stamps_ns = [], []
+
+    def _refuses_stream_options(self) -> bool:
+        return self._status in (400, 422) and b"stream_options" in (self._whole or b"")
+
+    def _resend(self) -> bool:
+        """Ask once more, without `stream_options`; False when that has been done or the connection is gone."""
+        if self._body is not self.request.body or self.connection is None or not self.connection.open:
+            return False
+        self.endpoint.knows_stream_options = False
+        self._start_over()
+        self.send(self.connection)
+        return True
+
+    def _failure_of_whole(self) -> tuple[str, str]:
+        whole = bytes(self._whole or b"")
+        try:
+            document: object = json.loads(whole)
+        except ValueError:
+            document = whole.decode("utf-8", "replace")
+        text = error_text(document)
+        if self._status != 200:
+            wait = self._headers.get("retry-after")
+            return "http_status", f"HTTP {self._status}: {text}" + (f" (Retry-After: {wait})" if wait else "")
+        if isinstance(document, dict) and "error" in document:
+            return "error_event", text
+        return "malformed", f"not a stream of events: {text}"
+
+    def _finish(self, now_ns: int) -> None:
+        self._decode()
+        self._done_ns = self.reply.done_ns or now_ns
+        self._finished(self)
+
+    def row(self) -> RequestRow:
+        """What is left of the request when it is finished."""
+        reply, estimated = self.reply, self.reply.completion_tokens is None
+        return RequestRow(
+            request_id=self.request.id,
+            url=self.endpoint.url,
+            due_ns=self.due_ns,
+            sent_ns=self.sent_ns,
+            connect_ns=self.connect_ns,
+            first_token_ns=reply.first_token_ns,
+            last_token_ns=reply.last_token_ns,
+            done_ns=self._done_ns,
+            read_delay_ns=self._read_delay_ns,
+            prompt_tokens=reply.prompt_tokens,
+            completion_tokens=(reply.token_events or None) if estimated else reply.completion_tokens,
+            cached_tokens=reply.cached_tokens,
+            tokens_estimated=estimated and reply.token_events > 0,
+            tainted=reply.first_shared,
+            status=self._status,
+            error_class=self.failure[0],
+            error_text=self.failure[1],
+            output_digest=reply.output_digest,
+            finish_reason=reply.finish_reason,
+        )
