@@ -1,0 +1,220 @@
+"""Engines that are started, found, and not found."""
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kvbench import clock
+from kvbench.cli.engine import serve
+from kvbench.engine import endpoint
+from kvbench.engine.lifecycle import running
+from kvbench.errors import KvbenchError, StepError, UsageError
+from kvbench.host import engine_metrics
+from kvbench.model import Arm, Engine, Storage
+from kvbench.process import Survivors
+
+FAKE_ENGINE = Path(__file__).parent.parent / "fixtures" / "engine" / "fake_engine.py"
+
+
+def arm(kind: str = "emulated", *, kv: str = "storage", **engine: object) -> Arm:
+    storage = Storage(nodes=("unused",), direct=False) if kv == "storage" else None
+    return Arm("dut", "dut", Engine(kind=kind, **engine), kv, storage)  # type: ignore[arg-type]
+
+
+def start(given: Arm, tmp_path: Path) -> None:
+    with running(given, (tmp_path / "kv",), tmp_path, Survivors(tmp_path / "survivors")):
+        pass
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked after does not."""
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that was just killed ends."""
+    deadline_ns = clock.monotonic_ns() + 10 * 10**9
+    while alive(pid) and clock.monotonic_ns() < deadline_ns:
+        clock.sleep_s(0.01)
+    return not alive(pid)
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """A listener that gives the same bytes to whoever asks."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def give() -> None:
+            for _ in range(20):
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.close()
+
+        thread = threading.Thread(target=give, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def http(body: str, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}".encode()
+
+
+MODELS = http('{"data": [{"id": "served"}]}')
+
+
+# ---------------------------------------------------------------- emulated
+
+
+def test_an_emulated_engine_starts_restarts_and_ends_with_its_block(tmp_path: Path) -> None:
+    with running(arm(), (tmp_path / "kv",), tmp_path, Survivors(tmp_path / "survivors")) as engine:
+        (first,) = engine.pids
+        assert (engine.basis, engine.epoch, engine.model) == ("emulated", 1, "llama-3.1-8b")
+        assert engine_metrics.read(engine.metrics_text())["external_hit_tokens"] == 0
+        engine.restart()
+        (second,) = engine.pids
+        assert (engine.epoch, alive(first), alive(second)) == (2, False, True)
+        assert endpoint.model_names(engine.urls[0]) == ["llama-3.1-8b"]
+    assert not alive(second)
+
+
+def test_an_arm_that_recomputes_is_given_no_storage(tmp_path: Path) -> None:
+    with running(arm(kv="recompute"), (), tmp_path, Survivors(tmp_path / "survivors")) as engine:
+        command = Path(f"/proc/{engine.pids[0]}/cmdline").read_text().split("\0")
+    assert "--recompute" in command
+    assert "--kv-dir" not in command
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ({"model": "gpt-2"}, "there is no model 'gpt-2'"),
+        ({"accelerator": "abacus"}, "there is no accelerator 'abacus'"),
+        ({"model": "llama-3.1-70b"}, "leaves no memory for KV on 1 × L4"),
+    ],
+)
+def test_an_engine_that_ends_at_once_is_quoted(tmp_path: Path, engine: dict[str, str], message: str) -> None:
+    with pytest.raises(StepError, match="the engine ended with exit code") as caught:
+        start(arm(**engine), tmp_path)
+    assert message in caught.value.message
+
+
+# ---------------------------------------------------------------- launched by a command
+
+
+def fake(*arguments: str, **engine: object) -> Arm:
+    return arm("launch", command=("{python}", str(FAKE_ENGINE), "{port}", "{kv_dir}", *arguments), **engine)
+
+
+def test_a_command_is_given_its_port_and_directory_and_ended_with_its_children(tmp_path: Path) -> None:
+    with running(fake("child"), (tmp_path / "kv",), tmp_path, Survivors(tmp_path / "survivors")) as engine:
+        assert (engine.basis, engine.model) == ("measured", "served")
+        pids = {*engine.pids, int(endpoint.get(f"{engine.urls[0]}/child"))}
+        assert endpoint.get(f"{engine.urls[0]}/kv_dir") == str(tmp_path / "kv")
+        assert all(map(alive, pids))
+    assert all(map(gone, pids))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (fake("fail"), r"ended with exit code 1: no GPU found"),
+        (fake("mute", start_timeout_s=0.3), r"did not answer within 0.3 s: loading weights"),
+        (arm("launch", command=("no-such-engine",)), r"cannot start no-such-engine"),
+        (arm("launch"), r"kind launch has no command"),
+    ],
+)
+def test_a_command_that_does_not_become_healthy_is_quoted(tmp_path: Path, given: Arm, message: str) -> None:
+    with pytest.raises(StepError, match=message):
+        start(given, tmp_path)
+
+
+# ---------------------------------------------------------------- endpoints that are there
+
+
+def test_an_endpoint_with_one_model_is_asked_for_it_by_its_own_name(tmp_path: Path) -> None:
+    with answering(MODELS) as url, running(arm("openai", urls=(f"{url}/v1/",)), (), tmp_path, Survivors(tmp_path)) as e:
+        assert (e.urls, e.model, e.basis, e.pids) == ((url,), "served", "measured", ())
+        e.restart()
+
+
+def test_a_flush_command_that_fails_is_told(tmp_path: Path) -> None:
+    failing = (sys.executable, "-c", "raise SystemExit('no such cache')")
+    with answering(MODELS) as url:
+        given = arm("openai", urls=(url,), flush_command=failing)
+        with (
+            running(given, (), tmp_path, Survivors(tmp_path)) as engine,
+            pytest.raises(StepError, match="flush_command ended with exit code 1: no such cache"),
+        ):
+            engine.restart()
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (http("<html>hello</html>"), "does not answer as OpenAI's API does: '<html>hello"),
+        (http("{}"), "does not answer as OpenAI's API does"),
+        (http("", "503 Service Unavailable"), "answered with HTTP 503"),
+        (b"\x00\x01\x02 garbage\r\n\r\n", "does not answer in HTTP"),
+        (b"", "broke off|cannot be reached|does not answer in HTTP"),
+        (http('{"data": [{"id": "a"}, {"id": "b"}]}'), "serves a, b, and not llama-3.1-8b"),
+        (http('{"data": []}'), "serves no model"),
+    ],
+)
+def test_an_endpoint_that_is_no_engine_is_named(tmp_path: Path, answer: bytes, message: str) -> None:
+    with answering(answer) as url, pytest.raises(StepError, match=message) as caught:
+        start(arm("openai", urls=(url,)), tmp_path)
+    assert url in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("urls", "message"),
+    [
+        (("http://127.0.0.1:1",), "cannot be reached: Connection refused"),
+        (("file:///etc/passwd",), "is not the address of an engine"),
+        ((), "names no urls"),
+    ],
+)
+def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path, urls: tuple[str, ...], message: str) -> None:
+    with pytest.raises(StepError, match=message):
+        start(arm("openai", urls=urls), tmp_path)
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(KvbenchError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            serve("llama-3.1-8b", "L4", recompute=True, port=port)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "give --kv-dir"),
+        ({"recompute": True, "kv_dir": [Path("/tmp")]}, "give --kv-dir"),
+        ({"recompute": True, "host_memory": "4 potatoes"}, "--host-memory: '4 potatoes' is not a size"),
+        ({"kv_dir": [Path("/dev/null")], "rate_limit": "4 GB"}, "--rate-limit: '4 GB' is not a rate"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        serve("llama-3.1-8b", "L4", **options)  # type: ignore[arg-type]
+
+
+def test_a_directory_that_cannot_be_written_to_is_named() -> None:
+    with pytest.raises(KvbenchError, match="cannot keep pages in /dev/null/kv"):
+        serve("llama-3.1-8b", "L4", kv_dir=[Path("/dev/null/kv")], port=0)
