@@ -26,6 +26,9 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     findings: list[Finding] = []
     warned: list[str] = []
     for check in plan.gate.checks:
+        if basis and check.demonstration == "skip":
+            warned.append(wording.sentence(f"{check.id} was not judged in a demonstration"))
+            continue
         for finding in judge_check(check, run):
             breached = finding.outcome is not Outcome.PASS and finding.observed is not None
             if breached and basis and check.demonstration == "warn":

@@ -130,6 +130,7 @@ class Check:
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
     divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps).
+    demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged (`skip`).
     at    `every` cell, or only the one of `highest` concurrency.
     """
 
@@ -149,7 +150,7 @@ class Check:
     at: Literal["every", "highest"] = "every"
     note_above: float | None = None  # a pass beyond this value carries `note`
     note: str = ""
-    demonstration: Literal["judge", "warn"] = "judge"  # warn: in a demonstration a breach is a warning
+    demonstration: Literal["judge", "warn", "skip"] = "judge"
 
     __pydantic_config__ = _STRICT
 
