@@ -53,7 +53,8 @@ class RequestRow:
     `read_delay_ns`: how long the first token lay in the kernel before it was read; None where the kernel gave no stamp.
     `tainted`: other tokens came in the same read as the first, so its stamp may be late.
     `tokens_estimated`: the server sent no usage, and chunks with text were counted.
-    `output_digest`: BLAKE2b of the text. `error_class` is "" or one of FAILURE_CLASSES.
+    `expected_…`: as the request had them. `output_digest`: BLAKE2b of the text.
+    `error_class` is "" or one of FAILURE_CLASSES.
     """
 
     request_id: str
@@ -68,6 +69,9 @@ class RequestRow:
     prompt_tokens: int | None
     completion_tokens: int | None
     cached_tokens: int | None
+    expected_prompt_tokens: int | None
+    expected_completion_tokens: int | None
+    expected_cached_tokens: int | None
     tokens_estimated: bool
     tainted: bool
     status: int | None
