@@ -49,7 +49,7 @@ _SETTINGS: Any = {
     "path.simplify": False,
 }
 _SIZE_INCHES = (4.2, 2.7)
-_PAGE_FONTS = "font-family: inherit"
+_PAGE_FONTS = "font-family: Arial, 'Liberation Sans', 'Noto Sans CJK SC', sans-serif"
 
 
 def svg(chart: Chart) -> str:

@@ -142,13 +142,18 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """The finding that decided, for a reading in ten seconds. Texts; "" where there is none."""
+    """The finding that decided, for a reading in ten seconds. Texts; "" where there is none.
+
+    A ratio of arms is told as the change that it stands for in `headline`, `needed` and `interval`, and as itself in
+    `observed` and `limit`.
+    """
 
     check: str
     where: str
     headline: str
     observed: str
     needed: str
+    limit: str
     interval: str
     n: str
     outcome: Outcome

@@ -42,13 +42,21 @@ def requirement(finding: Finding) -> str:
         return ""
     if isinstance(finding.limit, tuple):
         return f"in {interval_text(finding.limit, finding.unit)}"
-    sign = {"<=": "≤", ">=": "≥", "==": "="}.get(finding.op, finding.op)
-    return f"{sign} {format_value(finding.limit, finding.unit)}"
+    return f"{_sign(finding)} {format_value(finding.limit, finding.unit)}"
+
+
+def required_change(finding: Finding) -> str:
+    """The requirement on a ratio as the change that it stands for: `≤ −25 %`."""
+    return f"{_sign(finding)} {change(finding.limit)}" if isinstance(finding.limit, int | float) else ""
+
+
+def _sign(finding: Finding) -> str:
+    return {"<=": "≤", ">=": "≥", "==": "="}.get(finding.op, finding.op)
 
 
 def change(ratio: float) -> str:
     """A ratio as the change that it stands for: 0.6 → `−40 %`."""
-    sign = "−" if ratio < 1 else "+"
+    sign = "−" if ratio < 1 else "+" if ratio > 1 else "±"
     return f"{sign}{format_value(abs(ratio - 1), 'share')}"
 
 

@@ -41,7 +41,8 @@ def all_sections(run: Run, verdict: Verdict) -> tuple[Section, ...]:
 def _fio(gate_step: GateStep, run: Run) -> list[Section]:
     taken = run.steps(gate_step.id)
     title = f"fio: {gate_step.params.get('profile', gate_step.id)}"
-    tables = (metrics_by_step(title, "", _FIO_COLUMNS, taken),) if taken else ()
+    table = metrics_by_step(title, "", _FIO_COLUMNS, taken)
+    tables = (table,) if table else ()
     return [Section(gate_step.id, f"Storage {gate_step.id}", gate_step.why, tables=tables, notes=_untaken(taken))]
 
 

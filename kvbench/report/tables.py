@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kvbench.model import Measurement, Step
 from kvbench.report.document import Entry, Table
@@ -11,31 +12,41 @@ from kvbench.report.figures import ABSENT, code, figure, text
 Columns = Sequence[tuple[str, str]]  # heading, metric
 
 
-def metrics_by_step(title: str, note: str, columns: Columns, taken: Iterable[tuple[Step, Measurement]]) -> Table:
-    """A row a step, a column a metric, and where the row's figures come from. Columns without any figure are left out.
+def metrics_by_step(title: str, note: str, columns: Columns, taken: Iterable[tuple[Step, Measurement]]) -> Table | None:
+    """A row a step, a column a metric, and where the row's figures come from; None when there is no figure at all.
 
-    A step that was not measured keeps its row, with the reason in place of its figures.
+    A metric without any figure has no column. A step that was not measured keeps its row, with the reason in place of
+    its figures. Where every row has one n, it has a column; else it stands with each figure.
     """
     taken = list(taken)
     kept = [(heading, name) for heading, name in columns if any(_has(measured, name) for _, measured in taken)]
-    rows = tuple((*_who(step), *_figures(measured, kept)) for step, measured in taken)
-    return Table(title, ("Round", "Arm", *(heading for heading, _ in kept), "Source"), rows, note)
+    if not kept:
+        return None
+    figures = [[figure(measured.metrics.get(name), name) for _, name in kept] for _, measured in taken]
+    counts = [{entry.n for entry in row if entry.n is not None} for row in figures]
+    share_n = all(len(found) <= 1 for found in counts)
+    rows = [
+        (
+            text(step.round or ABSENT),
+            text(step.arm or ABSENT),
+            *([Entry(str(max(found, default=ABSENT)), numeric=True)] if share_n else []),
+            *([replace(entry, n=None) for entry in row] if share_n else row),
+            _source(measured, row),
+        )
+        for (step, measured), row, found in zip(taken, figures, counts, strict=True)
+    ]
+    headings = ("Round", "Arm", *(["n"] if share_n else []), *(heading for heading, _ in kept), "Source")
+    return Table(title, headings, tuple(rows), note)
 
 
 def _has(measured: Measurement, name: str) -> bool:
     return name in measured.metrics and measured.metrics[name].value is not None
 
 
-def _who(step: Step) -> tuple[Entry, Entry]:
-    return text(step.round or ABSENT), text(step.arm or ABSENT)
-
-
-def _figures(measured: Measurement, kept: Columns) -> list[Entry]:
-    entries = [figure(measured.metrics.get(name), name) for _, name in kept]
-    sources = list(dict.fromkeys(entry.source for entry in entries if entry.source))
+def _source(measured: Measurement, row: Iterable[Entry]) -> Entry:
     if measured.error:
-        return [*entries, Entry("not measured", note=measured.error)]
-    return [*entries, code("\n".join(sources) or ABSENT)]
+        return Entry("not measured", note=measured.error)
+    return code("\n".join(dict.fromkeys(entry.source for entry in row if entry.source)) or ABSENT)
 
 
 def all_metrics(title: str, taken: Iterable[tuple[Step, Measurement]]) -> Table:

@@ -6,7 +6,8 @@ Page one is composed here; the sections after it in `sections` and `waves`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from kvbench.model import Arm, Check, Finding, Measurement, Outcome, Plan, Verdict
 from kvbench.report import forest, glossary
@@ -19,6 +20,7 @@ from kvbench.report.figures import (
     is_paired,
     number,
     plural,
+    required_change,
     requirement,
     text,
 )
@@ -90,17 +92,29 @@ def _gaps(run: Run) -> list[str]:
 
 def _bases(run: Run) -> tuple[tuple[str, str], ...]:
     target = run.plan.target
-    rows = [(f"Engine, {arm.name}", _engine_basis(arm)) for arm in target.arms]
-    rows += [(f"KV, {arm.name}", _storage_basis(arm)) for arm in target.arms]
-    for kind in dict.fromkeys(step.kind for step in run.plan.steps):
-        counted = Counter(measured.basis for _, measured in run.steps(kind))
-        said = ", ".join(f"{basis} ({plural(count, 'step')})" for basis, count in sorted(counted.items()))
-        rows.append((f"Figures, {kind}", said or "none taken"))
+    rows = [*_alike("Engine", target.arms, _engine_basis), *_alike("KV", target.arms, _storage_basis)]
+    rows.append(
+        ("Figures", "; ".join(_figures_of(kind, run) for kind in dict.fromkeys(s.kind for s in run.plan.steps)))
+    )
     if target.session_tokens is not None:
         rows.append(("Sessions", f"Shortened to {target.session_tokens:,} tokens, as the target file says."))
     if not {"node_add", "node_remove"} <= set(target.hooks):
         rows.append(("Scaling", "No storage node was added or removed: scaling was not part of this run."))
     return tuple(rows)
+
+
+def _alike(subject: str, arms: Sequence[Arm], say: Callable[[Arm], str]) -> list[tuple[str, str]]:
+    """What there is to say of each arm, once for the arms of which the same is to be said."""
+    said: dict[str, list[str]] = {}
+    for arm in arms:
+        said.setdefault(say(arm), []).append(arm.name)
+    return [(f"{subject}, {', '.join(names)}", sentence) for sentence, names in said.items()]
+
+
+def _figures_of(kind: str, run: Run) -> str:
+    counted = Counter(measured.basis for _, measured in run.steps(kind))
+    said = ", ".join(f"{basis} ({plural(count, 'step')})" for basis, count in sorted(counted.items()))
+    return f"{kind}: {said or 'none taken'}"
 
 
 def _engine_basis(arm: Arm) -> str:
@@ -130,28 +144,39 @@ _FIRST_BY_KIND = ("integrity", "evidence", "performance")
 
 
 def _decider(verdict: Verdict, checks: Checks, plan: Plan) -> Decider | None:
-    """Of the findings as bad as the verdict, the one to read first: by kind, then by the smallest margin.
+    """The finding to read first: of those as bad as the verdict by kind, then by the gate's order, then by the margin.
 
-    In a PASS that is the performance check which came closest to its threshold.
+    In a PASS, that is the cell in which the gate's first performance check came closest to its threshold.
     """
     worst = [finding for finding in verdict.findings if finding.outcome is verdict.outcome]
     if verdict.outcome is Outcome.PASS:
-        worst = [finding for finding in worst if finding.kind == "performance" and finding.interval] or worst
+        worst = [finding for finding in worst if finding.kind == "performance"] or worst
     if not worst:
         return None
-    finding = min(worst, key=lambda one: (_FIRST_BY_KIND.index(one.kind), _margin(one)))
-    paired = is_paired(finding, checks)
-    observed = number(finding.observed, finding.unit)
-    return Decider(
+    order = list(dict.fromkeys(finding.check for finding in verdict.findings))
+    finding = min(worst, key=lambda one: (_FIRST_BY_KIND.index(one.kind), order.index(one.check), _margin(one)))
+    check, observed = checks.get(finding.check), number(finding.observed, finding.unit)
+    where = (f"cell {finding.cell}" if finding.cell else "", finding.arm, check.metric if check else "")
+    told_as_is = Decider(
         check=finding.check,
-        where=", ".join(filter(None, (finding.cell and f"cell {finding.cell}", finding.arm))),
-        headline=change(finding.observed) if paired and finding.observed else observed,
-        observed=f"{observed} × {_against(checks[finding.check], plan)}" if paired and finding.observed else observed,
+        where=", ".join(filter(None, where)),
+        headline=observed,
+        observed=observed,
         needed=requirement(finding),
+        limit=requirement(finding),
         interval=interval_text(finding.interval, finding.unit),
         n=_counted(finding),
         outcome=finding.outcome,
         reason=finding.reason,
+    )
+    if check is None or finding.observed is None or not is_paired(finding, checks):
+        return told_as_is
+    return replace(
+        told_as_is,
+        headline=change(finding.observed),
+        observed=f"{observed} × {_against(check, plan)}",
+        needed=required_change(finding),
+        interval=f"[{', '.join(map(change, finding.interval))}]" if finding.interval else "",
     )
 
 
@@ -180,18 +205,16 @@ def _deciding(findings: Sequence[Finding], checks: Checks, plan: Plan) -> Table:
             (
                 code(finding.check),
                 text(" ".join(filter(None, (finding.cell, finding.arm))) or ABSENT),
-                Entry(
-                    f"{observed} × {_against(checks[finding.check], plan)}" if paired else observed,
-                    n=finding.n or None,
-                    note=interval_text(finding.interval, finding.unit),
-                    numeric=True,
-                ),
+                Entry(f"{observed} × {_against(checks[finding.check], plan)}" if paired else observed, numeric=True),
+                Entry(interval_text(finding.interval, finding.unit) or ABSENT, numeric=True),
+                Entry(str(finding.n or ABSENT), numeric=True),
                 Entry(requirement(finding) or ABSENT, numeric=True),
                 Entry(str(finding.outcome), outcome=finding.outcome),
                 text(finding.reason),
             )
         )
-    return Table("Checks that decide", ("Check", "Cell", "Observed", "Needed", "Finding", "Reason"), tuple(rows))
+    columns = ("Check", "Cell", "Observed", "95 % interval", "n", "Needed", "Finding", "Reason")
+    return Table("Checks that decide", columns, tuple(rows), "n counts rounds.")
 
 
 def _supporting(findings: Sequence[Finding]) -> Table:

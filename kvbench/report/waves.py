@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +15,8 @@ from kvbench.report.tables import metrics_by_step
 from kvbench.stats import RatioInterval, paired_log_ratio
 
 Taken = list[tuple[Step, Measurement]]
+
+_NAMED_ROUNDS = 4  # more lines than these cannot be told apart, and are drawn alike
 
 _TABLES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
     (
@@ -88,7 +90,7 @@ def _cell(gate_step: GateStep, cell: str, taken: Taken, run: Run) -> Section:
         title=f"Cell {cell}: {plural(_concurrency(taken[0][0]), 'session')} at once",
         intro=gate_step.why,
         charts=(*([ttft] if ttft else []), *bandwidths),
-        tables=tuple(metrics_by_step(title, note, columns, taken) for title, note, columns in _TABLES),
+        tables=tuple(filter(None, (metrics_by_step(*one, taken) for one in _TABLES))),
         notes=tuple(notes),
     )
 
@@ -151,6 +153,8 @@ def _bandwidth_chart(arm: str, taken: Taken, run: Run) -> Chart | None:
         lines.append(Line(f"round {step.round}", len(lines), *_columns(points), draw="steps"))
     if not lines:
         return None
+    if len(lines) > _NAMED_ROUNDS:
+        lines = [replace(line, style=0, label="" if place else "one round") for place, line in enumerate(lines)]
     return Chart(
         title=f"Device reads, {arm}",
         alt=f"Bytes read per second by the devices of arm {arm} around the wave, {plural(len(lines), 'round')}.",

@@ -51,7 +51,7 @@ ARRAY = Target(
 )  # fmt: skip
 
 
-def _check(name: str, kind: Any, metric: str, rule: Any, op: Any, limit: Any, unit: str) -> Check:
+def _check(name: str, kind: Any, metric: str, rule: Any, *, op: Any, limit: Any, unit: str = "ratio") -> Check:
     return Check(name, kind, "wave", metric, rule, f"Why {name} matters.", op, limit, unit)
 
 
@@ -68,11 +68,11 @@ GATE = Gate(
         GateStep("wave", "load.cold_recovery", "N sessions return at once.", "all", True, "restart", (8, 16)),
     ),
     checks=(
-        _check("failed-requests", "integrity", "requests_failed", "each", "==", 0, "count"),
-        _check("ttft-reduction", "performance", "ttft_p50_s", "paired_log_ratio", "<=", 0.75, "ratio"),
-        _check("throughput-gain", "performance", "output_tokens_per_s", "paired_log_ratio", ">=", 1.29, "ratio"),
-        _check("repeatability", "performance", "ttft_p50_s", "cv", "<=", 0.05, "share"),
-        _check("byte-ledger", "evidence", "ledger_ratio", "each", "in", (0.99, 1.05), "ratio"),
+        _check("failed-requests", "integrity", "requests_failed", "each", op="==", limit=0, unit="count"),
+        _check("ttft-reduction", "performance", "ttft_p50_s", "paired_log_ratio", op="<=", limit=0.75),
+        _check("throughput-gain", "performance", "output_tokens_per_s", "paired_log_ratio", op=">=", limit=1.29),
+        _check("repeatability", "performance", "ttft_p50_s", "cv", op="<=", limit=0.05, unit="share"),
+        _check("byte-ledger", "evidence", "ledger_ratio", "each", op="in", limit=(0.99, 1.05)),
     ),
 )
 
@@ -111,7 +111,9 @@ def _stamp(seconds: float) -> Stamp:
     return Stamp(f"2026-03-02T09:{int(minutes):02d}:{rest:06.3f}+00:00", int(seconds * 1e9))
 
 
-def _wave(step: Step, target: Target, begun_s: float) -> tuple[dict[str, Metric], list[dict[str, Any]], list[dict[str, Any]]]:  # noqa: E501
+def _wave(
+    step: Step, target: Target, begun_s: float
+) -> tuple[dict[str, Metric], list[dict[str, Any]], list[dict[str, Any]]]:
     """Metrics, request rows and device rows of one wave."""
     random_source = random.Random(step.id)
     arm, n = target.arm(step.arm), step.params["concurrency"]
@@ -166,7 +168,9 @@ def _measure(steps: tuple[Step, ...], target: Target) -> tuple[list[Measurement]
             if samples:
                 devices[step.id], series["devices"] = samples, f"raw/{step.id}/devices.parquet"
         elif step.kind == "ceiling":
-            metrics = {name: Metric(value, unit, 621, f"raw/{step.id}/fio.json") for name, (value, unit) in _FIO.items()}
+            metrics = {
+                name: Metric(value, unit, 621, f"raw/{step.id}/fio.json") for name, (value, unit) in _FIO.items()
+            }
         emulated = step.kind == "wave" and target.arm(step.arm).engine.kind == "emulated"
         measurements.append(
             Measurement(
@@ -175,38 +179,54 @@ def _measure(steps: tuple[Step, ...], target: Target) -> tuple[list[Measurement]
                 overhead={"populate": 9.25, "settle": 2.0} if step.kind == "wave" else {},
             )
         )  # fmt: skip
-    digests = {path: f"{place:064x}" for place, path in enumerate(sorted({p for m in measurements for p in m.series.values()}))}  # noqa: E501
+    digests = {
+        path: f"{place:064x}" for place, path in enumerate(sorted({p for m in measurements for p in m.series.values()}))
+    }
     return measurements, Series(requests, devices, digests)
+
+
+_OBSERVED = {"ttft-reduction": 0.601, "throughput-gain": 1.47, "tpot-kept": 1.002, "worst-ttft": 0.62}
 
 
 def _findings(gate: Gate, target: Target, rounds: int, shift: float) -> list[Finding]:
     """Findings as the judge words them. `shift` moves the dut's figures towards (and beyond) their thresholds."""
-    observed = {"ttft-reduction": 0.601, "throughput-gain": 1.47, "tpot-kept": 1.002, "worst-ttft": 0.62, "repeatability": 0.013}
     findings = []
     for check in gate.checks:
-        for cell in (f"c{n}" for n in next(s for s in gate.steps if s.id == check.step).concurrency):
-            kind = check.kind
+        for concurrency in next(step for step in gate.steps if step.id == check.step).concurrency:
+            cell = f"c{concurrency}"
             if check.rule == "paired_log_ratio":
-                value = observed[check.id] * (shift if check.op == "<=" else 1 / shift)
-                interval = (value * 0.94, value * 1.06)
-                inside = interval[1] <= check.limit if check.op == "<=" else interval[0] >= check.limit
-                outside = interval[0] > check.limit if check.op == "<=" else interval[1] < check.limit
-                outcome = Outcome.PASS if inside else Outcome.FAIL if outside else Outcome.INCONCLUSIVE
-                reason = {
-                    Outcome.PASS: "the whole interval is on the passing side",
-                    Outcome.FAIL: "the whole interval is on the failing side",
-                    Outcome.INCONCLUSIVE: "the interval holds the threshold; about 9 rounds would decide",
-                }[outcome]
-                findings.append(Finding(check.id, kind, cell, "", outcome, reason, check.why, value, interval, check.op, check.limit, "ratio", rounds))  # noqa: E501
-                continue
-            for arm in target.arms:
-                value = {"cv": 0.013}.get(check.rule, 1.004 if check.op == "in" else 0.0)
-                interval = (0.007, 0.081) if check.rule == "cv" else None
-                findings.append(
-                    Finding(check.id, kind, cell, arm.name, Outcome.PASS, "holds in every round", check.why, value,
-                            interval, check.op, check.limit, check.unit, rounds, (f"raw/wave-{cell}-r1-{arm.name}",))
-                )  # fmt: skip
+                findings.append(_paired(check, cell, rounds, shift))
+            else:
+                findings += [_single(check, cell, arm.name, rounds) for arm in target.arms]
     return findings
+
+
+def _paired(check: Check, cell: str, rounds: int, shift: float) -> Finding:
+    assert isinstance(check.limit, int | float)
+    value = _OBSERVED[check.id] * (shift if check.op == "<=" else 1 / shift)
+    low, high = value * 0.94, value * 1.06
+    passes, fails = (
+        (high <= check.limit, low > check.limit) if check.op == "<=" else (low >= check.limit, high < check.limit)
+    )
+    outcome = Outcome.PASS if passes else Outcome.FAIL if fails else Outcome.INCONCLUSIVE
+    reason = {
+        Outcome.PASS: "the whole interval is on the passing side",
+        Outcome.FAIL: "the whole interval is on the failing side",
+        Outcome.INCONCLUSIVE: "the interval holds the threshold; about 9 rounds would decide",
+    }[outcome]
+    return Finding(
+        check.id, check.kind, cell, "", outcome, reason, check.why, value, (low, high), check.op, check.limit, "ratio",
+        rounds,
+    )  # fmt: skip
+
+
+def _single(check: Check, cell: str, arm: str, rounds: int) -> Finding:
+    value = 0.013 if check.rule == "cv" else 1.004 if check.op == "in" else 0.0
+    interval = (0.007, 0.081) if check.rule == "cv" else None
+    return Finding(
+        check.id, check.kind, cell, arm, Outcome.PASS, "holds in every round", check.why, value, interval, check.op,
+        check.limit, check.unit, rounds, (f"raw/wave-{cell}-r1-{arm}",),
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -233,7 +253,12 @@ def make(target: Target = DEMO, gate: Gate = GATE, rounds: int = 3, shift: float
     )
 
 
-def write_series(run_dir: Path, run: Synthetic) -> None:
+@pytest.fixture
+def write_series() -> Callable[[Path, Synthetic], None]:
+    return write
+
+
+def write(run_dir: Path, run: Synthetic) -> None:
     """The Parquet files that the run's measurements name."""
     import pyarrow as pa
     from pyarrow import parquet
