@@ -83,7 +83,12 @@ class _Endpoints:
         """Empty the tiers above storage: by the target's flush_command, or by vLLM's /reset_prefix_cache."""
         if not self._engine.flush_command:
             for url in self.urls:
-                endpoint.post(f"{url}/reset_prefix_cache")
+                try:
+                    endpoint.post(f"{url}/reset_prefix_cache")
+                except StepError as error:
+                    raise StepError(
+                        f"the engine cannot be emptied: {error.message}", "give the target a flush_command"
+                    ) from None
             return
         done = process.run(self._engine.flush_command, self._engine.start_timeout_s, dict(self._engine.env))
         if done.returncode:

@@ -60,10 +60,6 @@ class _Request:
     def missing(self) -> int:
         return self.tokens - self.computed
 
-    @property
-    def decoding(self) -> bool:
-        return self.generated > 0 and self.missing == 1
-
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -123,9 +119,9 @@ class EngineCore:
         if self._step:
             return []
         commands: list[Command] = []
-        if not self._preempt():
-            while self._waiting and self._reserve(self._waiting[0]):
-                commands += self._admit(now_ns, self._waiting.popleft())
+        self._preempt()
+        while self._waiting and self._reserve(self._waiting[0]):
+            commands += self._admit(now_ns, self._waiting.popleft())
         work = self._next_work()
         if work:
             self._step = _Step(now_ns + round(1e9 * self._duration_s(work)), work)
@@ -133,10 +129,13 @@ class EngineCore:
         return commands
 
     def _next_work(self) -> tuple[tuple[_Request, int], ...]:
-        """Who computes how many tokens: those that decode first, then prompts in order, within the budget."""
+        """Who computes how many tokens, within the budget.
+
+        First come, first served: a prompt is done before the next one begins, so those that decode come before it.
+        """
         budget = self.config.step_tokens
         work = []
-        for request in sorted(self._running.values(), key=lambda request: not request.decoding):
+        for request in self._running.values():
             tokens = min(request.missing, budget)
             if tokens:
                 work.append((request, tokens))
@@ -225,12 +224,8 @@ class EngineCore:
                 self.gpu.settle(page, None)
         request.pages = []
 
-    def _preempt(self) -> bool:
-        """Make room for the next tokens of all that run, at the cost of those that came last.
-
-        Returns whether any has lost its pages: then nobody is admitted before the next step.
-        """
-        before = self.counters.preemptions
+    def _preempt(self) -> None:
+        """Make room for the next tokens of all that run, at the cost of those that came last."""
         for request in list(self._running.values()):
             while request.id in self._running and not self._reserve(request):
                 victim = self._running.popitem()[1]
@@ -238,7 +233,6 @@ class EngineCore:
                 victim.computed, victim.preempted = 0, True
                 self._waiting.appendleft(victim)
                 self.counters.preemptions += 1
-        return self.counters.preemptions > before
 
     def _admit(self, now_ns: int, request: _Request) -> list[Command]:
         """Run a request whose GPU pages are reserved, after loading what the tiers below hold of its prompt."""

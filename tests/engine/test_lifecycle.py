@@ -149,6 +149,19 @@ def test_an_endpoint_with_one_model_is_asked_for_it_by_its_own_name(tmp_path: Pa
         e.restart()
 
 
+def test_an_endpoint_that_cannot_be_emptied_says_so(tmp_path: Path) -> None:
+    given = fake(start_timeout_s=10)
+    with running(given, (tmp_path / "kv",), tmp_path, Survivors(tmp_path / "survivors")) as other:
+        there = arm("openai", urls=other.urls)
+        with (
+            running(there, (), tmp_path, Survivors(tmp_path)) as engine,
+            pytest.raises(
+                StepError, match=r"the engine cannot be emptied: .*/reset_prefix_cache answered with HTTP 501"
+            ),
+        ):
+            engine.restart()
+
+
 def test_a_flush_command_that_fails_is_told(tmp_path: Path) -> None:
     failing = (sys.executable, "-c", "raise SystemExit('no such cache')")
     with answering(MODELS) as url:

@@ -148,6 +148,14 @@ def test_without_room_for_a_token_the_last_request_computes_again() -> None:
     assert seen.emitted[0][-1][1] < seen.emitted[1][-1][1]
 
 
+def test_a_preempted_request_reads_nothing_and_comes_before_those_that_wait() -> None:
+    seen = world(config(gpu_pages=4)).submit(prompt(0, 4, 9), prompt(1, 5, 5), prompt(2, 5)).run()
+    assert seen.core.counters.preemptions == 1
+    assert seen.reads == 0
+    assert seen.core.counters.external_queries == 4 + 5 + 5
+    assert seen.emitted[1][-1][1] < seen.emitted[2][0][1]
+
+
 # ---------------------------------------------------------------- storage
 
 
@@ -232,6 +240,28 @@ def test_a_page_still_on_its_way_is_no_hit_in_host_memory() -> None:
     seen.submit(prompt(1, 9, session=0), prompt(2, 9, session=0)).run()
     assert (seen.finished[1], seen.finished[2], seen.reads) == ([8], [8], 4)
     assert seen.core.counters.host_hits == 0
+
+
+def test_a_bad_page_is_no_hit_in_host_memory() -> None:
+    seen = world(config(host_memory_bytes=10 * PAGE_BYTES)).submit(prompt(0, 13)).run()
+    seen.core.step(seen.now_ns, Flush())
+    seen.bad = {prompt(0, 13).digests[1]: Status.CORRUPT}
+    seen.submit(prompt(1, 13, session=0))
+    seen.at(seen.now_ns + READ_NS + MS, prompt(2, 13, session=0))
+    seen.run()
+    assert (seen.finished[1], seen.finished[2]) == ([4], [4])
+
+
+def test_host_memory_keeps_what_was_used_last_and_loses_the_end_of_a_prefix_first() -> None:
+    seen = world(config(host_memory_bytes=3 * PAGE_BYTES)).submit(prompt(0, 9)).run()
+    seen.submit(prompt(1, 5)).run()
+    seen.submit(prompt(2, 5)).run()  # takes the room of the second page of session 0
+    seen.submit(prompt(3, 9, session=0)).run()
+    assert (seen.core.counters.host_hits, seen.reads) == (4, 1)  # which comes back in the room of session 1
+    seen.submit(prompt(4, 5, session=2)).run()
+    seen.submit(prompt(5, 5)).run()
+    seen.submit(prompt(6, 5, session=2)).run()
+    assert (seen.core.counters.host_hits, seen.reads) == (12, 1)
 
 
 def test_pages_that_host_memory_has_no_room_for_pass_it_by_and_are_counted() -> None:
@@ -325,6 +355,7 @@ def test_every_request_finishes_once_with_each_token_once_and_a_replay_is_identi
 def test_pages_of_all_ranks_make_a_hit() -> None:
     setup = config()
     ranks = EngineConfig(CostModel(SHAPE, setup.cost.accelerator, 2), PAGE_TOKENS)
+    assert ranks.page_bytes == 2 * PAGE_BYTES  # of one KV head, which both ranks hold
     pages = PageStore(1, Rendezvous())
     digest = prompt(0, 5).digests[0]
     pages.load({PageKey(digest, 0): 0})

@@ -4,6 +4,7 @@ import http.client
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,6 +163,14 @@ def test_a_bad_request_gets_an_error_object(recomputing: Client, body: object, s
     got, text = recomputing.ask("POST", "/v1/completions", body)
     assert got == status
     assert message in json.loads(text)["error"]["message"]
+
+
+def test_many_streams_at_once_all_get_their_own_text(recomputing: Client) -> None:
+    prompts = [[session, *PROMPT] for session in range(32)]
+    with ThreadPoolExecutor(32) as pool:
+        streams = list(pool.map(lambda prompt: recomputing.stream("/v1/completions", prompt=prompt), prompts))
+    texts = {"".join(chunk["choices"][0]["text"] for chunk in chunks) for chunks in streams}
+    assert ({len(chunks) for chunks in streams}, len(texts)) == ({5}, 32)
 
 
 def test_a_client_that_goes_away_frees_its_place() -> None:
