@@ -6,6 +6,7 @@ Content ships inside the wheel as `kvbench/_content`; in a checkout it lies besi
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -80,7 +81,8 @@ def load_target(path: Path) -> Target:
 def demo_target(demo_dir: Path) -> Target:
     """The target of a run without one: this machine's disk, under `demo_dir`, against recompute."""
     path = content_root() / "workloads" / "target-demo.yaml"
-    return _validated(path, _document(path.read_text().replace("{demo_dir}", str(demo_dir)), path), Target)
+    text = path.read_text().replace('"{demo_dir}"', json.dumps(str(demo_dir)))  # a JSON string is a YAML string
+    return _validated(path, _document(text, path), Target)
 
 
 def models_path() -> Path:

@@ -35,7 +35,7 @@ class RunFolder:
     """A run on disk. `create` makes one, `open` takes one up; both raise KvbenchError that says what is wrong."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = path = path.resolve()  # tools and engines are given paths in it, and may stand elsewhere
         self.survivors = Survivors(path / "processes.jsonl")
         self._journal = path / "journal.jsonl"
 

@@ -66,15 +66,13 @@ def run_gate(
     if path.exists():
         raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
     loaded = content.load_gate(gate)
-    chosen = content.load_target(target) if target else content.demo_target(path.resolve() / "data")
+    chosen = content.load_target(target) if target else content.demo_target(path.resolve())
     fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, keep_data))
     _show_plan(fixed)
     if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
         raise typer.Exit(Exit.INTERRUPTED)
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = journal.RunFolder.create(path, fixed, loaded.files, loaded.source.resolve())
-    if not target:
-        (path / "data").mkdir()
     show.say(f"run folder: {path}")
     _execute_and_judge(folder, json)
 
@@ -105,7 +103,7 @@ def plan_gate(
     from kvbench.cli import show
 
     loaded = content.load_gate(gate)
-    chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN" / "data")
+    chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN")
     fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds))
     _show_plan(fixed, steps=True)
     show.write_json(journal.as_plain(fixed), json)
@@ -148,15 +146,14 @@ def _finish(folder: RunFolder, json: str | None, gate: Path | None) -> None:
     from kvbench.cli import show
 
     verdict = _judged(folder, gate)
-    written: dict[str, Path] = {}
-    saved = folder.save_verdict(verdict)
+    files = {"verdict": folder.save_verdict(verdict)}
     if not verdict.rejudged:
-        written = _report(folder, verdict)
+        files |= _report(folder, verdict)
     show.verdict(verdict)
-    for name, path in {"verdict": saved, **written}.items():
-        show.say(f"{name}: {path}")
+    for name, path in files.items():
+        show.say(f"{name}: {show.short(path)}")
     result: dict[str, Any] = {"run": str(folder.path), "verdict": journal.as_plain(verdict)}
-    show.write_json({**result, "files": {name: str(path) for name, path in written.items()}}, json)
+    show.write_json({**result, "files": {name: str(path) for name, path in files.items()}}, json)
     raise typer.Exit(exit_code(verdict.outcome))
 
 
@@ -174,12 +171,15 @@ def _judged(folder: RunFolder, gate: Path | None) -> Verdict:
 
 def _report(folder: RunFolder, verdict: Verdict) -> dict[str, Path]:
     from kvbench.cli import show
+    from kvbench.evidence import collect_requests
     from kvbench.report.render import render
 
-    rendered = render(folder.path, folder.plan, folder.measurements(), verdict, ("html", "pdf"))
+    measurements = folder.measurements()
+    requests = collect_requests(folder.path, folder.plan, measurements)
+    rendered = render(folder.path, folder.plan, measurements, verdict, ("html", "pdf"))
     for message in rendered.messages:
         show.say(f"note: {message}")
-    return dict(rendered.files)
+    return {**({"requests": requests} if requests else {}), **rendered.files}
 
 
 def _show_plan(plan: Plan, steps: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import doctor, engine, fio, gate, runs
+from kvbench.cli import doctor, engine, fio, gate, load, runs
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ gate.register(app)
 runs.register(app)
 doctor.register(app)
 engine.register(app)
+load.register(app)
 app.add_typer(fio.app, name="fio")
 
 

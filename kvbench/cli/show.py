@@ -11,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from kvbench.model import Measurement, Outcome, Step, Verdict
 from kvbench.units import format_seconds, format_value
@@ -19,6 +18,7 @@ from kvbench.units import format_seconds, format_value
 console = Console(highlight=False)
 
 _FIGURES = ("ttft_p50_s", "output_tokens_per_s", "ledger_ratio", "read_bandwidth_bytes_per_s", "requests_failed")
+_MOST_FINDINGS = 6
 _STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outcome.FAIL: "bold red"}
 
 
@@ -101,16 +101,22 @@ class Watch:
         return f"about {format_seconds(pace * sum(self._expected_s.values()))} left"
 
 
+def short(path: Path) -> Path:
+    """The path from here where it lies below here: what a person can read and copy."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 def verdict(result: Verdict) -> None:
-    """The verdict, its one sentence, and the findings that made it."""
+    """The verdict, its one sentence, and the first of the findings that made it."""
     say("")
     console.print(result.headline, style=_STYLES[result.outcome], markup=False)
     say(result.why)
-    troubled = [finding for finding in result.findings if finding.outcome is not Outcome.PASS]
-    if troubled:
-        table = Table("check", "cell", "arm", "outcome", "why", box=None, pad_edge=False)
-        for finding in troubled:
-            table.add_row(finding.check, finding.cell, finding.arm, str(finding.outcome), finding.reason)
-        console.print(table, markup=False)
+    decisive = [finding for finding in result.findings if finding.outcome is result.outcome is not Outcome.PASS]
+    order = ("evidence", "integrity", "performance")  # without its evidence, no performance figure says anything
+    decisive.sort(key=lambda finding: order.index(finding.kind))
+    for finding in decisive[:_MOST_FINDINGS]:
+        say(f"  {finding.outcome}  {finding.check}: {finding.reason}")
+    if len(decisive) > _MOST_FINDINGS:
+        say(f"  … and {len(decisive) - _MOST_FINDINGS} more, all in the report")
     for warning in result.warnings:
         say(f"note: {warning}")
