@@ -134,6 +134,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     requests, client, estimated = document["requests"], document["client"], document["tokens_estimated"]
     failed = "".join(f", {count} {name}" for name, count in requests["failed"].items())
     yield f"requests: {requests['ok']} ok{failed}"
+    for name, text in requests["first_texts"].items():
+        yield f"  {name}: {text}"
     if (rate := document["output_tokens_per_s"]) is not None:
         yield f"output: {format_value(rate, 'tok/s')}" + (" (estimated: chunks, not tokens)" if estimated else "")
     if "goodput" in document:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import uvloop
 
@@ -35,9 +36,9 @@ _WARM_AT_ONCE = 64  # connections opened together: less than the backlog of any 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a load is."""
+    """How far a load is. `total` is None when time ends it."""
 
-    total: int
+    total: int | None
     done: int
     failed: int
     in_flight: int
@@ -51,17 +52,26 @@ def run(
     on_progress: Callable[[Progress], None] | None = None,
     *,
     concurrency: int | None = None,
+    duration_s: float | None = None,
 ) -> LoadResult:
     """Send every request and return when each has its row.
 
     Open loop: request i is due `due_offsets_ns[i]` after the start (ascending), whatever the server does.
     Closed loop: `concurrency` requests are in flight, and the next is due when one is done. Give one of the two.
+    With `duration_s` a closed loop sends no more after that time; what was not sent has no row.
     Instances take turns, unless a request names its own. No failure of a request is raised; a wrong URL is, as
     UsageError.
     """
     if (due_offsets_ns is None) == (concurrency is None):
         raise ValueError("give either due_offsets_ns or concurrency")
-    load = _Load([Endpoint.of(url) for url in urls], requests, due_offsets_ns, concurrency, limits or Limits())
+    load = _Load(
+        [Endpoint.of(url) for url in urls],
+        requests,
+        due_offsets_ns=due_offsets_ns,
+        concurrency=concurrency,
+        duration_s=duration_s,
+        limits=limits or Limits(),
+    )
     with _quiet_collector(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(load.measure(on_progress or (lambda progress: None)))
 
@@ -91,12 +101,14 @@ class _Load:
         self,
         endpoints: Sequence[Endpoint],
         requests: Sequence[Request],
+        *,
         due_offsets_ns: Sequence[int] | None,
         concurrency: int | None,
+        duration_s: float | None,
         limits: Limits,
     ) -> None:
         self._endpoints, self._requests, self._limits = endpoints, requests, limits
-        self._due_offsets_ns, self._concurrency = due_offsets_ns or (), concurrency
+        self._due_offsets_ns, self._concurrency, self._duration_s = due_offsets_ns or (), concurrency, duration_s
         self._asked = concurrency or schedule.busiest(self._due_offsets_ns, 1)
         self._kernel = KernelClock()
         self._rows: dict[int, RequestRow] = {}
@@ -104,22 +116,15 @@ class _Load:
         self._opening: set[asyncio.Task[None]] = set()
         self._places = iter(range(len(requests)))  # closed loop: the requests to come
         self._reached = self._connections = self._failed = self._tokens = self._shared_reads = 0
-        self._all_done = asyncio.Event()
+        self._outstanding = 0  # dispatched, and without a row
+        self._nothing_outstanding = asyncio.Event()
 
     async def measure(self, on_progress: Callable[[Progress], None]) -> LoadResult:
         """Warm up, run, close."""
         self._poller = Poller()
         await self._warm_up()
         cpu_ns, start_ns = clock.cpu_ns(), clock.monotonic_ns()
-        watching = asyncio.create_task(self._watch(on_progress))
-        sending = asyncio.create_task(self._send_all(start_ns))
-        try:
-            await asyncio.wait((watching, sending), return_when=asyncio.FIRST_COMPLETED)
-            (watching if watching.done() else sending).result()
-        finally:
-            watching.cancel()
-            sending.cancel()
-            self._close()
+        await self._run_to_the_end(start_ns, on_progress)
         client = ClientSelf(
             cpu_s=(clock.cpu_ns() - cpu_ns) / 1e9,
             tainted_share=self._shared_reads / max(1, self._tokens),
@@ -128,7 +133,28 @@ class _Load:
             connections=self._connections,
         )
         on_progress(self._progress())
-        return LoadResult(tuple(self._rows[place] for place in range(len(self._requests))), client, start_ns)
+        return LoadResult(tuple(row for _, row in sorted(self._rows.items())), client, start_ns)
+
+    async def _run_to_the_end(self, start_ns: int, on_progress: Callable[[Progress], None]) -> None:
+        """Send and watch; whatever is raised meanwhile, in a callback too, ends the load and is raised here."""
+        loop = asyncio.get_running_loop()
+        raised: asyncio.Future[None] = loop.create_future()
+
+        def on_exception(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            if not raised.done():
+                raised.set_exception(context.get("exception") or RuntimeError(context["message"]))
+
+        loop.set_exception_handler(on_exception)
+        sending = loop.create_task(self._send_all(start_ns))
+        watching = loop.create_task(self._watch(on_progress))
+        try:
+            ended, _ = await asyncio.wait((raised, watching, sending), return_when=asyncio.FIRST_COMPLETED)
+            for one in ended:
+                one.result()
+        finally:
+            watching.cancel()
+            sending.cancel()
+            self._close()
 
     # before
 
@@ -160,16 +186,19 @@ class _Load:
     # during
 
     async def _send_all(self, start_ns: int) -> None:
-        """Send what is due when it is due, and wait until every request has its row."""
+        """Send what is due when it is due, and wait until all of it has its row."""
+        self._stop_ns = None if self._duration_s is None else start_ns + round(self._duration_s * 1e9)
         for place in islice(self._places, self._concurrency or 0):
             self._dispatch(place, start_ns)
         for place, offset_ns in enumerate(self._due_offsets_ns):
             await _until(start_ns + offset_ns)
             self._dispatch(place, start_ns + offset_ns)
-        if self._requests:
-            await self._all_done.wait()
+        if self._outstanding:
+            self._nothing_outstanding.clear()
+            await self._nothing_outstanding.wait()
 
     def _dispatch(self, place: int, due_ns: int) -> None:
+        self._outstanding += 1
         endpoint = self._endpoint_of(place)
         exchange = Exchange(self._requests[place], endpoint, due_ns, partial(self._finished, place))
         while endpoint.idle:
@@ -207,10 +236,16 @@ class _Load:
         self._failed += not row.ok
         self._tokens += exchange.reply.token_events
         self._shared_reads += exchange.reply.shared_reads
-        if len(self._rows) == len(self._requests):
-            self._all_done.set()
-        elif self._concurrency and (following := next(self._places, None)) is not None:
-            self._dispatch(following, clock.monotonic_ns())
+        self._outstanding -= 1
+        if self._concurrency:
+            self._dispatch_following(clock.monotonic_ns())
+        if not self._outstanding:
+            self._nothing_outstanding.set()
+
+    def _dispatch_following(self, now_ns: int) -> None:
+        if self._stop_ns is None or now_ns < self._stop_ns:
+            for place in islice(self._places, 1):
+                self._dispatch(place, now_ns)
 
     async def _watch(self, on_progress: Callable[[Progress], None]) -> None:
         """Hold every request to its limits, and tell how far the load is."""
@@ -225,7 +260,8 @@ class _Load:
             on_progress(self._progress())
 
     def _progress(self) -> Progress:
-        return Progress(len(self._requests), len(self._rows), self._failed, len(self._in_flight))
+        total = len(self._requests) if self._duration_s is None else None
+        return Progress(total, len(self._rows), self._failed, len(self._in_flight))
 
     # after
 

@@ -240,6 +240,8 @@ class Connection:
                 self._parser.feed_data(received)
             elif received:
                 self.close()  # words that nobody asked for: this connection is out of step
+        except httptools.HttpParserCallbackError as error:
+            raise error.__context__ or error from None  # what our own callbacks raised
         except httptools.HttpParserError as error:
             self._lost(f"not HTTP: {error}")
         except ssl.SSLError as error:

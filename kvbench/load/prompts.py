@@ -21,13 +21,21 @@ def session_prompts(seed: int, salt: str, count: int, tokens: int, vocabulary: i
     Each session has a random stream of its own, so no two share a page. `salt` tells run, cell, round and attempt
     apart, so that nothing is warm by accident.
     """
-    ids = range(_FIRST_ID, vocabulary)
-    return [Random(f"{seed}/{salt}/{session}").choices(ids, k=tokens) for session in range(count)]
+    return [session_prompt(seed, salt, session, tokens, vocabulary) for session in range(count)]
 
 
-def session_texts(seed: int, salt: str, count: int, words: int) -> list[str]:
-    """`count` prompts of `words` words each, for endpoints that take text only: their token length is not exact."""
-    return [" ".join(Random(f"{seed}/{salt}/{session}").choices(_WORDS, k=words)) for session in range(count)]
+def session_prompt(seed: int, salt: str, session: int, tokens: int, vocabulary: int) -> list[int]:
+    """The prompt of one session."""
+    return _stream(seed, salt, session).choices(range(_FIRST_ID, vocabulary), k=tokens)
+
+
+def session_text(seed: int, salt: str, session: int, words: int) -> str:
+    """A prompt of `words` words, for endpoints that take text only: its length in tokens is not exact."""
+    return " ".join(_stream(seed, salt, session).choices(_WORDS, k=words))
+
+
+def _stream(seed: int, salt: str, session: int) -> Random:
+    return Random(f"{seed}/{salt}/{session}")
 
 
 def completion_body(model: str, prompt: Sequence[int], output_tokens: int) -> bytes:

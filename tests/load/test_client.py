@@ -25,7 +25,8 @@ CHAT = "/v1/chat/completions"
 
 
 def requests(count: int, tokens: int | None = 4) -> list[Request]:
-    bodies = [prompts.chat_body("m", text, 4) for text in prompts.session_texts(1, "test", count, 5)]
+    texts = [prompts.session_text(1, "test", i, 5) for i in range(count)]
+    bodies = [prompts.chat_body("m", text, 4) for text in texts]
     return [Request(f"r{i}", body, CHAT, expected_completion_tokens=tokens) for i, body in enumerate(bodies)]
 
 
@@ -464,3 +465,14 @@ def test_under_random_faults_every_request_is_accounted_for_exactly_once():
     assert len(Counter(expected.values())) == len(set(FAULTS.values()))
     failed = sum(not row.ok for row in result.rows)
     assert seen[-1] == Progress(total=count, done=count, failed=failed, in_flight=0)
+
+
+def test_what_goes_wrong_in_the_client_itself_is_raised_and_not_waited_for():
+    class OwnMistake(BaseException):
+        pass
+
+    def on_progress(progress: Progress) -> None:
+        raise OwnMistake
+
+    with serving(hang) as served, pytest.raises(OwnMistake):
+        run([served.url], requests(1), schedule.wave(1), PATIENT, on_progress)

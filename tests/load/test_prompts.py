@@ -18,7 +18,9 @@ def test_prompts_have_the_exact_length_and_stay_in_the_vocabulary():
 
 def test_the_same_seed_and_salt_give_the_same_prompts():
     assert prompts.session_prompts(1, "a", 2, 50, 300) == prompts.session_prompts(1, "a", 2, 50, 300)
-    assert prompts.session_texts(1, "a", 2, 9) == prompts.session_texts(1, "a", 2, 9)
+    assert (
+        prompts.session_text(1, "a", 0, 9) == prompts.session_text(1, "a", 0, 9) != prompts.session_text(1, "a", 1, 9)
+    )
 
 
 def test_more_sessions_do_not_change_those_before_them():

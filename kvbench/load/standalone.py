@@ -1,0 +1,181 @@
+"""A load by itself, as `kvbench load` asks for it: requests made from a few numbers, and the result summed up."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from random import Random
+from typing import Any
+
+from kvbench import clock
+from kvbench.errors import KvbenchError, UsageError
+from kvbench.load import figures, prompts, schedule
+from kvbench.load.client import LoadResult, Progress, Request, run
+from kvbench.model import Metric
+from kvbench.units import parse_seconds
+
+VERSION = 1  # of the JSON summary
+_QUANTILES = (50, 90, 99)
+_VOCABULARY = 30_000  # token ids that every current model has
+_COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
+_BOTTLENECK_SHARE = 0.05  # of the median TTFT: above it the client's own error is no longer small
+_MORE_THAN_EVER = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send: `concurrency` or `rate_per_s`, and `requests` or `duration_s`; the other of each pair is None."""
+
+    urls: tuple[str, ...]
+    path: str
+    model: str
+    prompt_tokens: int
+    output_tokens: int
+    seed: int
+    concurrency: int | None
+    rate_per_s: float | None
+    requests: int | None
+    duration_s: float | None
+
+
+def locate(addresses: Sequence[str]) -> tuple[tuple[str, ...], str]:
+    """Addresses as people give them → those of the instances, and the path: text completions unless they name chat's.
+
+    Raises UsageError when they name different paths.
+    """
+    found = [_base_and_path(address.rstrip("/")) for address in addresses]
+    if len({path for _, path in found}) > 1:
+        raise UsageError("the instances have different paths", "give all as text completions, or all as chat")
+    return tuple(base for base, _ in found), found[0][1]
+
+
+def _base_and_path(address: str) -> tuple[str, str]:
+    for ending, path in ((_CHAT, _CHAT), (_COMPLETIONS, _COMPLETIONS), ("/v1", _COMPLETIONS)):
+        if address.endswith(ending):
+            return address.removesuffix(ending), path
+    return address, _COMPLETIONS
+
+
+def fresh_seed() -> int:
+    """A seed that no earlier load had, so that its prompts are warm nowhere."""
+    return int(clock.wall().timestamp() * 1e6)  # exact in JSON, too
+
+
+def first_model(url: str) -> str:
+    """The first model that the instance lists. Raises KvbenchError when it lists none, or does not answer."""
+    try:
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as response:
+            return str(json.load(response)["data"][0]["id"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise KvbenchError(
+            f"{url} does not list its models: {error}", "is the engine up there? --model NAME does without"
+        ) from error
+
+
+def drive(load: Load, on_progress: Callable[[Progress], None] | None = None) -> LoadResult:
+    """Send it: Poisson arrivals at a rate, else a closed loop. Bodies are made before, unless time ends the loop."""
+    if load.rate_per_s is not None:
+        count = load.requests or max(1, round(load.rate_per_s * (load.duration_s or 0)))
+        offsets = schedule.poisson(load.rate_per_s, count, Random(load.seed))
+        return run(load.urls, list(_Requests(load, count)), offsets, on_progress=on_progress)
+    if load.requests is not None:
+        requests = list(_Requests(load, load.requests))
+        return run(load.urls, requests, on_progress=on_progress, concurrency=load.concurrency)
+    endless = _Requests(load, _MORE_THAN_EVER)
+    return run(load.urls, endless, on_progress=on_progress, concurrency=load.concurrency, duration_s=load.duration_s)
+
+
+class _Requests(Sequence[Request]):
+    """The requests of a load, each made when it is asked for."""
+
+    def __init__(self, load: Load, count: int) -> None:
+        self._load, self._count = load, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, place: Any) -> Any:
+        load = self._load
+        if not 0 <= place < self._count:
+            raise IndexError(place)
+        if load.path == _CHAT:
+            text = prompts.session_text(load.seed, "load", place, load.prompt_tokens)
+            body, prompt_tokens = prompts.chat_body(load.model, text, load.output_tokens), None
+        else:
+            ids = prompts.session_prompt(load.seed, "load", place, load.prompt_tokens, _VOCABULARY)
+            body, prompt_tokens = prompts.completion_body(load.model, ids, load.output_tokens), load.prompt_tokens
+        return Request(
+            f"{load.seed}-{place}",
+            body,
+            load.path,
+            expected_prompt_tokens=prompt_tokens,
+            expected_completion_tokens=load.output_tokens,
+        )
+
+
+def parse_objectives(text: str) -> dict[str, float]:
+    """`'ttft=2s,tpot=100ms'` → seconds by name. Raises UsageError."""
+    objectives = {}
+    for part in text.split(","):
+        name, _, value = part.partition("=")
+        try:
+            objectives[name.strip()] = parse_seconds(value)
+        except ValueError as error:
+            raise UsageError(f"--slo {text}: {error}", "write it like --slo ttft=2s,tpot=100ms") from error
+    if unknown := objectives.keys() - {"ttft", "tpot"}:
+        raise UsageError(f"--slo {text}: no objective is called {', '.join(unknown)}", "there are ttft and tpot")
+    return objectives
+
+
+def summary(load: Load, result: LoadResult, objectives_s: dict[str, float]) -> dict[str, Any]:
+    """The result for machines. Seconds, except where a name says otherwise; what there is no figure for is null."""
+    rows, good = result.rows, [row for row in result.rows if row.ok]
+    metrics = figures.wave_metrics(result)
+    delays_s = [row.read_delay_ns / 1e9 for row in good if row.read_delay_ns is not None]
+    dispatch_s = [(row.sent_ns - row.due_ns) / 1e9 for row in rows if row.sent_ns is not None]
+    document = {
+        "version": VERSION,
+        "load": asdict(load),
+        "requests": {
+            "sent": len(rows),
+            "ok": len(good),
+            "failed": dict(Counter(row.error_class for row in rows if not row.ok)),
+            "first_texts": {row.error_class: row.error_text for row in reversed(rows) if not row.ok},
+        },
+        "ttft_s": _spread([value for row in good if (value := figures.ttft_s(row)) is not None]),
+        "tpot_s": _spread([value for row in good if (value := figures.tpot_s(row)) is not None]),
+        "output_tokens_per_s": metrics["output_tokens_per_s"].value,
+        "prompt_tokens_deviation": metrics["prompt_tokens_deviation"].value,
+        "tokens_estimated": any(row.tokens_estimated for row in good),
+        "client": {
+            **asdict(result.client),
+            "dispatch_delay_s": _spread(dispatch_s),
+            "loop_delay_s": _spread(delays_s),
+            "error_s": metrics["client_error_s"].value,
+            "error_share": metrics["client_error_share"].value,
+            "bottleneck": _bottleneck(result, metrics["client_error_share"]),
+        },
+    }
+    if objectives_s:
+        met = figures.goodput(result, objectives_s)
+        document["goodput"] = {"objectives_s": objectives_s, "requests": met.met, "requests_per_s": met.per_s}
+    return document
+
+
+def _spread(values_s: Sequence[float]) -> dict[str, float | int | None]:
+    found = figures.distribution(values_s, _QUANTILES, "")
+    return {name: metric.value for name, metric in found.items()} | {"n": len(values_s)}
+
+
+def _bottleneck(result: LoadResult, error_share: Metric) -> str:
+    """Why the figures are the client's rather than the server's; "" when they are not."""
+    client = result.client
+    if error_share.value is not None and error_share.value > _BOTTLENECK_SHARE:
+        return f"its own error is {100 * error_share.value:.1f} % of the median TTFT"
+    reachable = min(client.in_flight_asked, len(result.rows))
+    if client.in_flight_reached < reachable and all(row.ok for row in result.rows):
+        return f"{client.in_flight_reached} requests were in flight at most, of {reachable} asked"
+    return ""

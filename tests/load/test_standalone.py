@@ -1,0 +1,148 @@
+"""`kvbench load`: what it sends, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from socket import socket
+
+import pytest
+from load.server import Reply, answer_well, serving
+from typer.testing import CliRunner
+
+from kvbench.cli.main import app
+from kvbench.errors import KvbenchError, UsageError
+from kvbench.load import rows, standalone
+
+
+def load(*arguments: str):
+    return CliRunner().invoke(app, ["load", "--model", "m", "--output-tokens", "4", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("address", "base", "path"),
+    [
+        ("http://h:1", "http://h:1", "/v1/completions"),
+        ("http://h:1/", "http://h:1", "/v1/completions"),
+        ("http://h:1/v1", "http://h:1", "/v1/completions"),
+        ("http://h:1/v1/completions", "http://h:1", "/v1/completions"),
+        ("http://h:1/v1/chat/completions", "http://h:1", "/v1/chat/completions"),
+        ("https://h/llm/v1/chat/completions/", "https://h/llm", "/v1/chat/completions"),
+    ],
+)
+def test_an_address_is_taken_as_people_give_it(address, base, path):
+    assert standalone.locate([address]) == ((base,), path)
+
+
+def test_instances_must_speak_the_same_api():
+    with pytest.raises(UsageError, match="different paths"):
+        standalone.locate(["http://h:1", "http://h:2/v1/chat/completions"])
+
+
+def test_objectives_are_read_with_their_units():
+    assert standalone.parse_objectives("ttft=2s,tpot=100ms") == {"ttft": 2.0, "tpot": 0.1}
+
+
+@pytest.mark.parametrize("text", ["ttft", "ttft=", "ttft=2", "e2e=3s", "ttft=-1s"])
+def test_a_wrong_objective_is_a_wrong_command_line(text):
+    with pytest.raises(UsageError, match="--slo"):
+        standalone.parse_objectives(text)
+
+
+def test_a_good_load_ends_with_0_and_its_figures_as_json_and_rows(tmp_path):
+    with serving(answer_well) as served:
+        arguments = ("--url", served.url, "--concurrency", "3", "--requests", "12", "--slo", "ttft=60s")
+        result = load(*arguments, "--json", str(tmp_path / "r.json"), "--rows", str(tmp_path / "r.parquet"))
+    assert result.exit_code == 0, result.output
+    assert "12 ok" in result.output
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert document["requests"] == {"sent": 12, "ok": 12, "failed": {}, "first_texts": {}}
+    for figure in ("ttft_s", "tpot_s"):
+        assert {"p50", "p90", "p99", "mean", "n"} <= document[figure].keys()
+        assert document[figure]["n"] == 12
+    assert document["client"]["in_flight_reached"] == 3
+    assert document["client"]["bottleneck"] == ""
+    assert document["goodput"]["requests"] == 12
+    assert len(rows.read(tmp_path / "r.parquet")) == 12
+
+
+def test_token_ids_are_sent_unless_the_address_names_chat():
+    bodies = []
+
+    async def remember(reply: Reply) -> None:
+        bodies.append(reply.request)
+        await answer_well(reply)
+
+    with serving(remember) as served:
+        load("--url", served.url, "--concurrency", "1", "--requests", "1", "--prompt-tokens", "7")
+        load("--url", f"{served.url}/v1/chat/completions", "--concurrency", "1", "--requests", "1")
+    assert len(bodies[0]["prompt"]) == 7
+    assert bodies[1]["messages"][0]["role"] == "user"
+
+
+def test_no_two_loads_send_the_same_prompts_unless_the_seed_says_so():
+    prompts = []
+
+    async def remember(reply: Reply) -> None:
+        prompts.append(tuple(reply.request["prompt"]))
+        await answer_well(reply)
+
+    with serving(remember) as served:
+        for seed in ((), (), ("--seed", "5"), ("--seed", "5")):
+            load("--url", served.url, "--concurrency", "1", "--requests", "1", *seed)
+    assert len(set(prompts)) == 3
+    assert prompts[2] == prompts[3]
+
+
+def test_a_closed_loop_ends_with_its_time(tmp_path):
+    with serving(answer_well) as served:
+        path = str(tmp_path / "r.json")
+        result = load("--url", served.url, "--concurrency", "2", "--duration", "300ms", "--json", path)
+    document = json.loads((tmp_path / "r.json").read_text())
+    assert result.exit_code == 0, result.output
+    assert document["requests"]["ok"] == document["requests"]["sent"] == len(served.request_ids) > 2
+
+
+def test_an_open_loop_sends_as_many_as_its_rate_and_time_make():
+    with serving(answer_well) as served:
+        result = load("--url", served.url, "--rate", "100", "--duration", "0.2s")
+    assert result.exit_code == 0, result.output
+    assert len(served.request_ids) == 20
+
+
+def test_a_failed_request_ends_with_1_and_its_class_and_text():
+    async def refuse_one(reply: Reply) -> None:
+        if reply.request_id.endswith("-2"):
+            reply.whole("500 Internal Server Error", b'{"error":{"message":"boom"}}')
+        else:
+            await answer_well(reply)
+
+    with serving(refuse_one) as served:
+        result = load("--url", served.url, "--concurrency", "1", "--requests", "4")
+    assert result.exit_code == 1
+    assert "3 ok, 1 http_status" in result.output
+    assert "HTTP 500: boom" in result.output
+
+
+def test_an_endpoint_that_refuses_everything_is_an_error_of_the_environment():
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        result = load("--url", f"http://127.0.0.1:{taken.getsockname()[1]}", "--concurrency", "2", "--requests", "3")
+    assert isinstance(result.exception, KvbenchError)
+    assert result.exception.exit_code == 4
+    assert "Connect call failed" in result.exception.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--requests", "1"), "--concurrency or --rate"),
+        (("--requests", "1", "--rate", "1", "--concurrency", "1"), "--concurrency or --rate"),
+        (("--concurrency", "1"), "--requests or --duration"),
+        (("--concurrency", "1", "--requests", "1", "--duration", "1s"), "--requests or --duration"),
+        (("--concurrency", "1", "--duration", "soon"), "--duration"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_before_anything_is_sent(arguments, message):
+    result = load("--url", "http://127.0.0.1:9", *arguments)
+    assert isinstance(result.exception, UsageError)
+    assert message in result.exception.message
