@@ -22,9 +22,10 @@ def csv_text(plan: Plan, measurements: Sequence[Measurement]) -> str:
     writer.writerow(CSV_COLUMNS)
     taken = {measured.step_id: measured for measured in measurements}
     for step in plan.steps:
-        measured = taken.get(step.id)
-        for name, metric in measured.metrics.items() if measured else ():
-            where = (step.id, step.kind, step.arm, step.cell, step.round, measured.attempt, measured.basis)  # type: ignore[union-attr]
+        if (measured := taken.get(step.id)) is None:
+            continue
+        where = (step.id, step.kind, step.arm, step.cell, step.round, measured.attempt, measured.basis)
+        for name, metric in measured.metrics.items():
             writer.writerow((*where, name, metric.value, metric.unit, metric.n, metric.source, metric.note))
     return out.getvalue()
 

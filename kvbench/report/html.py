@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from kvbench.content import content_root
 from kvbench.report import charts
@@ -12,12 +11,12 @@ from kvbench.report.document import Chart, View
 TEMPLATES = "reports"
 
 
-def page(view: View, draw: Callable[[Chart], str] = charts.svg, root: Path | None = None) -> str:
+def page(view: View, draw: Callable[[Chart], str] = charts.svg) -> str:
     """The page as text. `draw` turns a chart into an `<svg>` element; everything else is escaped by the template."""
     import jinja2
     from markupsafe import Markup
 
-    folder = (root or content_root()) / TEMPLATES
+    folder = content_root() / TEMPLATES
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,

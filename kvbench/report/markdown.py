@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from kvbench.report.document import Entry, Section, Table, View
 
@@ -63,8 +64,8 @@ def _table(table: Table) -> str:
     return "\n".join((f"**{_safe(table.title)}** {_safe(table.note)}".rstrip(), "", *rows))
 
 
-def _row(cells: object) -> str:
-    return f"| {' | '.join(cells)} |"  # type: ignore[arg-type]
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _entry(entry: Entry) -> str:
