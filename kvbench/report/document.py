@@ -132,7 +132,6 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    anchor: str
     title: str
     intro: str = ""
     charts: tuple[Chart, ...] = ()

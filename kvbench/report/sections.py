@@ -43,7 +43,7 @@ def _fio(gate_step: GateStep, run: Run) -> list[Section]:
     title = f"fio: {gate_step.params.get('profile', gate_step.id)}"
     table = metrics_by_step(title, "", _FIO_COLUMNS, taken)
     tables = (table,) if table else ()
-    return [Section(gate_step.id, f"Storage {gate_step.id}", gate_step.why, tables=tables, notes=_untaken(taken))]
+    return [Section(f"Storage {gate_step.id}", gate_step.why, tables=tables, notes=_untaken(taken))]
 
 
 def _environment(gate_step: GateStep, run: Run) -> list[Section]:
@@ -52,14 +52,14 @@ def _environment(gate_step: GateStep, run: Run) -> list[Section]:
     rows += [(text(name), figure(metric)) for _, measured in taken for name, metric in measured.metrics.items()]
     tables = (Table("What the machine is", ("Fact", "Value"), tuple((key, _left(value)) for key, value in rows)),)
     return [
-        Section(gate_step.id, "Environment", gate_step.why, tables=tables if rows else (), notes=_untaken(taken)),
+        Section("Environment", gate_step.why, tables=tables if rows else (), notes=_untaken(taken)),
     ]
 
 
 def _other(gate_step: GateStep, run: Run) -> list[Section]:
     taken = run.steps(gate_step.id)
     tables = (all_metrics("Figures", taken),) if taken else ()
-    return [Section(gate_step.id, gate_step.id, gate_step.why, tables=tables, notes=_untaken(taken))]
+    return [Section(gate_step.id, gate_step.why, tables=tables, notes=_untaken(taken))]
 
 
 _BY_PROBE: Mapping[str, Callable[[GateStep, Run], list[Section]]] = {
@@ -100,7 +100,7 @@ def _findings(verdict: Verdict) -> Section:
         ("Check", "Cell", "Arm", "Observed", "Interval", "Needed", "n", "Finding", "Reason"),
         tuple(_finding_row(finding) for finding in verdict.findings),
     )
-    return Section("findings", "All findings", "The worst of these is the verdict.", tables=(table,))
+    return Section("All findings", "The worst of these is the verdict.", tables=(table,))
 
 
 def _finding_row(finding: Finding) -> tuple[Entry, ...]:
@@ -143,7 +143,7 @@ def _course(run: Run) -> Section:
     table = Table(
         "Steps in the order of the plan", ("Step", "Attempt", "Basis", "Start (UTC)", "Took", "Remarks"), tuple(rows)
     )
-    return Section("course", "Course of the run", "Every planned step, in order.", tables=(table,))
+    return Section("Course of the run", "Every planned step, in order.", tables=(table,))
 
 
 def _evidence(run: Run) -> Section:
@@ -151,7 +151,6 @@ def _evidence(run: Run) -> Section:
     paths = sorted(named | set(run.series.digests))
     rows = tuple((code(path), code(run.series.digests.get(path, "not in the run folder"))) for path in paths)
     return Section(
-        "evidence",
         "Evidence",
         "The raw files in the run folder that every figure above can be traced to.",
         tables=(Table("Files", ("Path in the run folder", "SHA-256"), rows),) if rows else (),

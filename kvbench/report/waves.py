@@ -71,27 +71,22 @@ def sections(gate_step: GateStep, run: Run) -> list[Section]:
     taken = run.steps(gate_step.id)
     cells = list(dict.fromkeys(step.cell for step, _ in taken))
     built = [_cell(gate_step, cell, [pair for pair in taken if pair[0].cell == cell], run) for cell in cells]
-    if len(cells) > 1:
+    if len({_concurrency(step) for step, _ in taken}) > 1:
         built.append(_scaling(gate_step, taken, run))
     return built
 
 
 def _cell(gate_step: GateStep, cell: str, taken: Taken, run: Run) -> Section:
     ttft = _ttft_chart(taken, run)
-    bandwidths = [chart for arm in _arms(run) if (chart := _bandwidth_chart(arm, taken, run))]
-    notes = []
-    if ttft is None:
-        notes.append("TTFT of single requests: series not available.")
-    reading = [arm.name for arm in run.plan.target.arms if arm.kv == "storage"]
-    shown = {chart.title.removeprefix("Device reads, ") for chart in bandwidths}
-    notes += [f"Bandwidth over time of {arm}: series not available." for arm in reading if arm not in shown]
+    reads = {arm.name: _bandwidth_chart(arm.name, taken, run) for arm in run.plan.target.arms if arm.kv == "storage"}
+    absent = [] if ttft else ["TTFT of single requests: series not available."]
+    absent += [f"Bandwidth over time of {arm}: series not available." for arm, chart in reads.items() if not chart]
     return Section(
-        anchor=f"{gate_step.id}-{cell}",
-        title=f"Cell {cell}: {plural(_concurrency(taken[0][0]), 'session')} at once",
+        title=f"Cell {cell}: {plural(_concurrency(taken[0][0]), 'session')} at once" if cell else gate_step.id,
         intro=gate_step.why,
-        charts=(*([ttft] if ttft else []), *bandwidths),
+        charts=tuple(filter(None, (ttft, *reads.values()))),
         tables=tuple(filter(None, (metrics_by_step(*one, taken) for one in _TABLES))),
-        notes=tuple(notes),
+        notes=tuple(absent),
     )
 
 
@@ -206,7 +201,6 @@ _SCALED = (
 def _scaling(gate_step: GateStep, taken: Taken, run: Run) -> Section:
     charts = [_scaling_chart(scaled, taken, run) for scaled in _SCALED]
     return Section(
-        anchor=f"{gate_step.id}-scaling",
         title="Scaling over concurrency",
         intro="How the figures move as more sessions return at once. Geometric mean of the rounds, with Student's t at "
         "95 % on the logarithms.",
@@ -284,7 +278,7 @@ def _arms(run: Run) -> list[str]:
 
 
 def _concurrency(step: Step) -> int:
-    return int(step.params["concurrency"])
+    return int(step.params.get("concurrency", 0))
 
 
 def _columns(points: list[tuple[float, float]]) -> tuple[tuple[float, ...], tuple[float, ...]]:
