@@ -189,7 +189,9 @@ def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str
         wave_s=(max(first_tokens_ns) - result.start_ns) / 1e9 if first_tokens_ns else None,
         peak_bytes_per_s=peak_bandwidth(sampler.samples),
         cpu_pressure_share=pressure_share(sampler.samples[0].pressure, sampler.samples[-1].pressure),
-        engine=engine_metrics.delta(engine_before, engine_after),
+        # a bad page may be found before the wave, when the restarted engine looks through its storage
+        engine=engine_metrics.delta(engine_before, engine_after)
+        | {"content_mismatches": engine_after.get("content_mismatches")},
         link_bytes_per_s=link,
         medium_proven=all(medium.proven for medium in setup.media),
     )
