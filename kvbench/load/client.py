@@ -20,7 +20,8 @@ import uvloop
 
 from kvbench import clock
 from kvbench.load import schedule
-from kvbench.load.connection import Connection, Endpoint, KernelClock
+from kvbench.load.connection import Connection, KernelClock
+from kvbench.load.endpoint import Endpoint
 from kvbench.load.exchange import Exchange
 from kvbench.load.poller import Poller
 from kvbench.load.result import ClientSelf, Limits, LoadResult, Request, RequestRow

@@ -1,25 +1,22 @@
-"""One keep-alive connection to an endpoint: a plain socket, read once per wake-up, stamped before anything is parsed.
+"""One keep-alive connection: a plain socket, read once per wake-up, stamped before anything is parsed.
 
 The kernel's own receive stamp (SO_TIMESTAMPNS) is used where there is one, so that a client that is late to read is
-not late in what it reports. TLS runs over the same reads, in memory.
+not late in what it reports. TLS runs over the same reads (tls.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
 import ssl
 import struct
-from dataclasses import dataclass, field
 from typing import Protocol
-from urllib.parse import urlsplit
 
 import httptools
 
 from kvbench import clock
-from kvbench.errors import UsageError
 from kvbench.load.poller import Poller
+from kvbench.load.tls import TlsSession
 
 _SO_TIMESTAMPNS = 35  # Linux; Python's socket module does not name it
 _CONTROL_BYTES = socket.CMSG_SPACE(16)
@@ -56,104 +53,6 @@ class KernelClock:
         return stamp_ns if not_before_ns <= stamp_ns <= read_ns else None
 
 
-@dataclass(slots=True)
-class Endpoint:
-    """One instance: where it is, and its connections that wait for a request."""
-
-    url: str
-    host: str
-    port: int
-    prefix: str
-    tls: ssl.SSLContext | None
-    knows_stream_options: bool = True
-    idle: list[Connection] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, url: str) -> Endpoint:
-        """Raises UsageError for what is not an http or https address."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"{url!r} is not the address of an endpoint", "write it like http://127.0.0.1:8000")
-        secure = parts.scheme == "https"
-        tls = ssl.create_default_context() if secure else None
-        return cls(url, parts.hostname, parts.port or (443 if secure else 80), parts.path.rstrip("/"), tls)
-
-    def head(self, path: str, request_id: str, body_bytes: int) -> bytes:
-        """The head of a POST."""
-        return (
-            f"POST {self.prefix}{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n"
-            f"Content-Type: application/json\r\nAccept: text/event-stream\r\nX-Request-Id: {request_id}\r\n"
-            f"Content-Length: {body_bytes}\r\n\r\n"
-        ).encode()
-
-    async def connect(self, poller: Poller, kernel: KernelClock) -> Connection:
-        """Open a connection. Raises OSError, also for TLS."""
-        loop = asyncio.get_running_loop()
-        began_ns = clock.monotonic_ns()
-        problem: OSError = OSError(f"{self.host} has no address")
-        for family, kind, protocol, _, address in await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
-            sock = socket.socket(family, kind, protocol)
-            sock.setblocking(False)
-            try:
-                await loop.sock_connect(sock, address)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-                tls = await _handshake(sock, self.tls, self.host) if self.tls else None
-            except OSError as error:
-                problem = error
-                sock.close()
-            except BaseException:  # cancelled by the connect limit
-                sock.close()
-                raise
-            else:
-                return Connection(sock, tls, poller, kernel, clock.monotonic_ns() - began_ns)
-        raise problem
-
-
-class _Tls:
-    """A TLS session in memory: bytes from the network in, plain bytes out."""
-
-    def __init__(self, context: ssl.SSLContext, host: str) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-
-    def encrypt(self, plain: bytes) -> bytes:
-        self.session.write(plain)
-        return self._outgoing.read()
-
-    def decrypt(self, received: bytes | memoryview) -> bytes:
-        self._incoming.write(received)
-        pieces = []
-        try:
-            while piece := self.session.read(_READ_BYTES):
-                pieces.append(piece)
-        except ssl.SSLWantReadError:
-            pass
-        return b"".join(pieces)
-
-    def to_send(self) -> bytes:
-        return self._outgoing.read()
-
-    def received(self, data: bytes) -> None:
-        self._incoming.write(data)
-
-
-async def _handshake(sock: socket.socket, context: ssl.SSLContext, host: str) -> _Tls:
-    loop = asyncio.get_running_loop()
-    tls = _Tls(context, host)
-    while True:
-        try:
-            tls.session.do_handshake()
-        except ssl.SSLWantReadError:
-            await loop.sock_sendall(sock, tls.to_send())
-            if not (data := await loop.sock_recv(sock, _READ_BYTES)):
-                raise ConnectionResetError("closed during the TLS handshake") from None
-            tls.received(data)
-        else:
-            await loop.sock_sendall(sock, tls.to_send())
-            return tls
-
-
 class Connection:
     """Carries one request at a time. `open` turns False when either side has ended it."""
 
@@ -163,7 +62,7 @@ class Connection:
     def __init__(
         self,
         sock: socket.socket,
-        tls: _Tls | None,
+        tls: TlsSession | None,
         poller: Poller,
         kernel: KernelClock,
         connect_ns: int,
@@ -176,6 +75,7 @@ class Connection:
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0
         self._read_ns: int | None = None
+        sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         poller.add(sock.fileno(), self._on_ready)
 
     def send(self, message: bytes, receiver: Receiver) -> int:
@@ -242,7 +142,7 @@ class Connection:
                 self.close()  # words that nobody asked for: this connection is out of step
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None  # what our own callbacks raised
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._lost(f"not HTTP: {error}")
         except ssl.SSLError as error:
             self._lost(f"TLS: {error.reason}")
@@ -258,10 +158,10 @@ class Connection:
             receiver.on_end(self._stamp_ns, "")
 
     def _lost(self, problem: str) -> None:
-        receiver, stamp_ns = self._receiver, self._stamp_ns or clock.monotonic_ns()
+        receiver = self._receiver
         self.close()
         if receiver is not None:
-            receiver.on_end(stamp_ns, problem)
+            receiver.on_end(clock.monotonic_ns(), problem)
 
     # what httptools calls while it is fed
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from kvbench.load.connection import Connection, Endpoint
+from kvbench.load.connection import Connection
+from kvbench.load.endpoint import Endpoint
 from kvbench.load.prompts import without_stream_options
 from kvbench.load.reply import Reply, error_text
 from kvbench.load.result import Limits, Request, RequestRow

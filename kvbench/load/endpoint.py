@@ -1,0 +1,74 @@
+"""One instance of an engine: its address, and the connections to it that are open."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from kvbench import clock
+from kvbench.errors import UsageError
+from kvbench.load.connection import Connection, KernelClock
+from kvbench.load.poller import Poller
+from kvbench.load.tls import TlsSession
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One instance: where it is, and its connections that wait for a request."""
+
+    url: str
+    host: str
+    port: int
+    authority: str
+    prefix: str
+    tls: ssl.SSLContext | None
+    knows_stream_options: bool = True
+    idle: list[Connection] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, url: str) -> Endpoint:
+        """Raises UsageError for what is not an http or https address."""
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+            raise UsageError(f"{url!r} is not the address of an endpoint", "write it like http://127.0.0.1:8000")
+        secure = parts.scheme == "https"
+        tls = ssl.create_default_context() if secure else None
+        authority = parts.netloc.rpartition("@")[2]
+        return cls(url, parts.hostname, port or (443 if secure else 80), authority, parts.path.rstrip("/"), tls)
+
+    def head(self, path: str, request_id: str, body_bytes: int) -> bytes:
+        """The head of a POST."""
+        return (
+            f"POST {self.prefix}{path} HTTP/1.1\r\nHost: {self.authority}\r\n"
+            f"Content-Type: application/json\r\nAccept: text/event-stream\r\nX-Request-Id: {request_id}\r\n"
+            f"Content-Length: {body_bytes}\r\n\r\n"
+        ).encode()
+
+    async def connect(self, poller: Poller, kernel: KernelClock) -> Connection:
+        """Open a connection. Raises OSError, also for TLS."""
+        loop = asyncio.get_running_loop()
+        began_ns = clock.monotonic_ns()
+        problem: OSError = OSError(f"{self.host} has no address")
+        for family, kind, protocol, _, address in await loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                tls = await TlsSession.open(sock, self.tls, self.host) if self.tls else None
+            except OSError as error:
+                problem = error
+                sock.close()
+            except BaseException:  # cancelled by the connect limit
+                sock.close()
+                raise
+            else:
+                return Connection(sock, tls, poller, kernel, clock.monotonic_ns() - began_ns)
+        raise problem
