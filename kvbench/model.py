@@ -12,17 +12,55 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from kvbench.units import RateBytes, SizeBytes
+from kvbench.units import RateBytes, Seconds, SizeBytes
 
 FORMAT_VERSION = 1  # of plan.json, journal.jsonl and verdict.json; a reader refuses what is newer
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
 
-Role = Literal["dut", "baseline", "reference"]
+Role = Literal["dut", "baseline", "reference", "again"]  # again: the dut a second time, made by plan.py for A/A
 Basis = Literal["measured", "emulated", "simulated"]
 
 
 # ---------------------------------------------------------------- the target: what is tested
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """What was ordered: every key that is given becomes a check of G1. Devices are the leaves below the arm's nodes."""
+
+    device_count: int | None = None
+    model: str | None = None
+    serials: tuple[str, ...] | None = None
+    firmware: str | None = None
+    capacity_bytes: SizeBytes | None = None  # of all devices together, at least
+    logical_block_bytes: int | None = None
+    transport: str | None = None  # as `host/blockdev.py` names it
+    pcie_speed_gt_s: float | None = None  # of every device's link as it runs
+    pcie_width: int | None = None
+    paths: int | None = None  # live paths to every namespace
+    ana_state: str | None = None
+    multipath_policy: str | None = None
+    numa_node: int | None = None
+    scheduler: str | None = None
+    fs_type: str | None = None
+    mount_options: tuple[str, ...] | None = None  # each must be set
+    mtu: int | None = None
+    port_rate_gbit_s: float | None = None
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class DataSheet:
+    """What the vendor states, at the conditions of the specification runs (gates/g1.yaml), for the arm as a whole."""
+
+    read_bandwidth_bytes_per_s: RateBytes | None = None
+    write_bandwidth_bytes_per_s: RateBytes | None = None
+    read_iops: float | None = None
+    write_iops: float | None = None
+
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +72,10 @@ class Storage:
     rate_limit_bytes_per_s: RateBytes | None = None  # each node throttled to stand for a slower medium; always labelled
     link_bytes_per_s: RateBytes | None = None  # what link and medium can give at most: nothing measured may exceed it
     array_cache_bytes: SizeBytes | None = None  # declared cache of a fabric target
+    expect: Expect = Expect()
+    datasheet: DataSheet = DataSheet()
+    settings: Mapping[str, str] = field(default_factory=dict)  # declared: cache, deduplication, compression, QoS …
+    wear_limit_share: float = 0.05  # most wear (percentage used, as a share) that was agreed for a new device
 
     __pydantic_config__ = _STRICT
 
@@ -80,7 +122,8 @@ class Arm:
 class Target:
     """What is tested: the arms, and the commands that act on the storage from outside.
 
-    `hooks` maps an event (`node_add`, `node_remove`, `before_wave`) to an argv.
+    `hooks` maps an event to an argv: `before_wave`, `node_add`, `node_remove`, `show_settings` (prints the array's
+    settings, digested before and after), and `fault_…` (path pull, failover, rebuild …) for G4.
     `session_tokens` shortens the workload's sessions for a target too small for them; page one says so.
     """
 
@@ -102,14 +145,17 @@ class Target:
 class GateStep:
     """A step as the gate file states it; `plan.py` multiplies it over arms, cells and rounds.
 
-    `arms`: which arms it runs on (`none`: once, without one). `quick` holds the params that --quick replaces.
+    `arms`: which arms it runs on (`none`: once, without one; `dut_twice`: the dut against itself, the second time
+    under the role `again`). `every`: of a step per round, only each so-manieth round has it.
+    `quick` holds the params that --quick replaces.
     """
 
     id: str
     probe: str
     why: str
-    arms: Literal["none", "storage", "all"] = "all"
+    arms: Literal["none", "storage", "dut", "dut_twice", "all"] = "all"
     per_round: bool = False
+    every: int = 1
     engine: Literal["none", "keep", "restart"] = "none"
     concurrency: tuple[int, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -128,8 +174,10 @@ class Check:
           `against` over rounds, with Student's t on its logarithm. `cv`: coefficient of variation over rounds.
           `drift`: Theil–Sen trend over the run, as a share of the median. `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
+          `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
-    divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps).
+    divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps);
+          "datasheet.figure": by what the arm's data sheet states.
     demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged (`skip`).
     at    `every` cell, or only the one of `highest` concurrency.
     """
@@ -138,7 +186,7 @@ class Check:
     kind: Literal["integrity", "performance", "evidence"]
     step: str
     metric: str
-    rule: Literal["each", "paired_log_ratio", "cv", "drift", "present", "arms_equal"]
+    rule: Literal["each", "paired_log_ratio", "cv", "drift", "present", "arms_equal", "expected"]
     why: str
     op: Literal["<=", ">=", "==", "in", ""] = ""
     limit: float | tuple[float, float] | None = None
@@ -157,7 +205,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate file: what is run, what must hold, and why each of it is what it is."""
+    """A gate file: what is run, what must hold, and why each of it is what it is.
+
+    A gate that lasts (G4) has `duration_s` and `slice_s`: its rounds are slices, as many as fit.
+    """
 
     version: int
     id: str
@@ -167,6 +218,10 @@ class Gate:
     quick_rounds: int
     steps: tuple[GateStep, ...]
     checks: tuple[Check, ...]
+    duration_s: Seconds = 0.0
+    quick_duration_s: Seconds = 0.0
+    slice_s: Seconds = 0.0
+    quick_slice_s: Seconds = 0.0
 
     __pydantic_config__ = _STRICT
 
@@ -195,7 +250,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that a run is going to do, fixed before it begins."""
+    """Everything that a run is going to do, fixed before it begins.
+
+    `slice_s` is 0 unless the gate lasts. `round_cv` is the spread of rounds that an earlier A/A run measured, and
+    `ungated` the reason given for running a gate whose predecessor has not passed.
+    """
 
     version: int
     kvbench_version: str
@@ -206,6 +265,10 @@ class Plan:
     quick: bool
     content_digest: str
     keep_data: bool = False
+    slice_s: float = 0.0
+    round_cv: float | None = None
+    round_cv_source: str = ""
+    ungated: str = ""
 
 
 # ---------------------------------------------------------------- the measurement: what came out

@@ -6,14 +6,14 @@ import hashlib
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import kvbench
 from kvbench.content import Loaded, digest
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
-from kvbench.model import FORMAT_VERSION, Arm, Check, Gate, GateStep, Measurement, Plan, Step, Target
+from kvbench.model import FORMAT_VERSION, Arm, Check, DataSheet, Gate, GateStep, Measurement, Plan, Step, Target
 from kvbench.probes import PROBES, Cost, ProbeSpec
 from kvbench.units import format_bytes, format_seconds
 
@@ -28,6 +28,11 @@ class Options:
     quick: bool = False
     rounds: int | None = None
     keep_data: bool = False
+    duration_s: float | None = None
+    slice_s: float | None = None
+    round_cv: float | None = None
+    round_cv_source: str = ""
+    ungated: str = ""
 
 
 def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], options: Options) -> Plan:
@@ -39,13 +44,16 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
     _check_target(target)
     for check in gate.checks:
         _check_check(check, gate)
-    rounds = options.rounds or (gate.quick_rounds if options.quick else gate.rounds)
-    if rounds < 1:
-        raise UsageError(f"--rounds {rounds}: at least one round is needed")
-    expand = _Expansion(loaded, target, shapes, options)
+    slice_s = _slice_s(gate, options)
+    rounds = _rounds(gate, options, slice_s)
+    if any(gate_step.arms == "dut_twice" for gate_step in gate.steps):
+        target = _with_dut_twice(target)
+    expand = _Expansion(loaded, target, shapes, options, slice_s, max(2, len(str(rounds))))
     steps = [step for gate_step in gate.steps if not gate_step.per_round for step in expand(gate_step, 0)]
     for number in range(1, rounds + 1):
-        steps += [step for gate_step in gate.steps if gate_step.per_round for step in expand(gate_step, number)]
+        for gate_step in gate.steps:
+            if gate_step.per_round and number % gate_step.every == 0:
+                steps += expand(gate_step, number)
     return Plan(
         version=FORMAT_VERSION,
         kvbench_version=kvbench.__version__,
@@ -56,7 +64,35 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
         quick=options.quick,
         content_digest=digest(loaded.files),
         keep_data=options.keep_data,
+        slice_s=slice_s,
+        round_cv=options.round_cv,
+        round_cv_source=options.round_cv_source,
+        ungated=options.ungated,
     )
+
+
+def _slice_s(gate: Gate, options: Options) -> float:
+    """How long one slice is; 0 for a gate of rounds."""
+    if not gate.duration_s:
+        if options.duration_s or options.slice_s:
+            raise UsageError(f"gate {gate.id} has rounds, not a duration", "leave --duration and --slice out")
+        return 0.0
+    return options.slice_s or (gate.quick_slice_s if options.quick else 0.0) or gate.slice_s
+
+
+def _rounds(gate: Gate, options: Options, slice_s: float) -> int:
+    if not slice_s:
+        return options.rounds or (gate.quick_rounds if options.quick else gate.rounds)
+    duration_s = options.duration_s or (gate.quick_duration_s if options.quick else 0.0) or gate.duration_s
+    if duration_s < slice_s:
+        raise UsageError(f"a duration of {duration_s:g} s holds no slice of {slice_s:g} s", "shorten --slice")
+    return int(duration_s // slice_s)
+
+
+def _with_dut_twice(target: Target) -> Target:
+    """The target with its dut a second time, for A/A: the same storage under another name, in the role again."""
+    dut = next(arm for arm in target.arms if arm.role == "dut")
+    return replace(target, arms=(*target.arms, replace(dut, name=f"{dut.name}-again", role="again")))
 
 
 def remaining(plan: Plan, measurements: Iterable[Measurement]) -> list[Step]:
@@ -95,6 +131,8 @@ class _Expansion:
     target: Target
     shapes: Mapping[str, ModelShape]
     options: Options
+    slice_s: float
+    round_digits: int
 
     def __call__(self, gate_step: GateStep, round_number: int) -> Iterator[Step]:
         quick = dict(gate_step.quick) if self.options.quick else {}
@@ -103,6 +141,8 @@ class _Expansion:
         known = {field.name for field in fields(PROBES[gate_step.probe].params)}
         if self.target.session_tokens and "session_tokens" in known:
             base["session_tokens"] = self.target.session_tokens
+        if self.slice_s and "slice_s" in known:
+            base["slice_s"] = self.slice_s
         for sessions in concurrency or (None,):
             cell = "" if sessions is None else f"c{sessions}"
             params = base if sessions is None else {**base, "concurrency": sessions}
@@ -116,7 +156,12 @@ class _Expansion:
         self, gate_step: GateStep, round_number: int, cell: str, arm: Arm | None, params: Mapping[str, Any]
     ) -> Step:
         spec = PROBES[gate_step.probe]
-        parts = (gate_step.id, f"r{round_number:02}" if round_number else "", cell, arm.name if arm else "")
+        parts = (
+            gate_step.id,
+            f"r{round_number:0{self.round_digits}}" if round_number else "",
+            cell,
+            arm.name if arm else "",
+        )
         step_id = "-".join(part for part in parts if part)
         if arm and "page_bytes" in {field.name for field in fields(spec.params)}:
             shape = _shape(arm, self.shapes)
@@ -141,8 +186,12 @@ def _arms(gate_step: GateStep, target: Target) -> list[Arm | None]:
         case "none":
             return [None]
         case "storage":
-            return [arm for arm in target.arms if arm.kv == "storage"]
-    return list(target.arms)
+            return [arm for arm in target.arms if arm.kv == "storage" and arm.role != "again"]
+        case "dut":
+            return [arm for arm in target.arms if arm.role == "dut"]
+        case "dut_twice":
+            return [arm for arm in target.arms if arm.role in ("dut", "again")]
+    return [arm for arm in target.arms if arm.role != "again"]
 
 
 def _seed(*parts: object) -> int:
@@ -174,6 +223,8 @@ def _check_target(target: Target) -> None:
     for role in ("dut", "baseline"):
         if sum(arm.role == role for arm in target.arms) != 1:
             raise UsageError(f"target {target.name}: exactly one arm must have the role {role}")
+    if any(arm.role == "again" for arm in target.arms):
+        raise UsageError(f"target {target.name}: the role again is kvbench's own", "dut, baseline or reference")
     for arm in target.arms:
         _check_arm(arm, f"target {target.name}: arm {arm.name}")
 
@@ -196,17 +247,30 @@ def _check_check(check: Check, gate: Gate) -> None:
     where = f"gate {gate.id}: check {check.id}"
     if check.rule == "arms_equal":
         return
-    for step_id, metric in [(check.step, check.metric), *([_divisor(check.divide_by)] if check.divide_by else [])]:
+    named = [] if check.rule == "expected" else [(check.step, check.metric)]
+    if check.divide_by and not _is_datasheet_figure(check.divide_by, where):
+        named.append(_divisor(check.divide_by))
+    for step_id, metric in named:
         step = next((s for s in gate.steps if s.id == step_id), None)
         if step is None:
             raise UsageError(f"{where}: there is no step {step_id!r}", f"one of: {', '.join(s.id for s in gate.steps)}")
         if metric not in PROBES[step.probe].metrics:
             known = ", ".join(sorted(PROBES[step.probe].metrics))
             raise UsageError(f"{where}: step {step_id} yields no metric {metric!r}", f"one of: {known}")
-    if check.rule != "present" and (not check.op or check.limit is None):
+    if check.rule not in ("present", "expected") and (not check.op or check.limit is None):
         raise UsageError(f"{where}: rule {check.rule} needs op and limit")
     if (check.op == "in") != isinstance(check.limit, tuple):
         raise UsageError(f"{where}: op `in` goes with a limit of two numbers, and the other ops with one")
+
+
+def _is_datasheet_figure(divide_by: str, where: str) -> bool:
+    name, figure = _divisor(divide_by)
+    if name != "datasheet":
+        return False
+    known = [field.name for field in fields(DataSheet)]
+    if figure not in known:
+        raise UsageError(f"{where}: a data sheet has no figure {figure!r}", f"one of: {', '.join(known)}")
+    return True
 
 
 def _divisor(divide_by: str) -> tuple[str, str]:
@@ -238,11 +302,13 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
 ASSUMED_ROUND_CV = 0.03  # spread of rounds where no A/A has been measured yet; said wherever it is used
 
 
-def decidable(plan: Plan, round_cv: float = ASSUMED_ROUND_CV) -> list[str]:
+def decidable(plan: Plan) -> list[str]:
     """For each check that asks for a gain, the smallest true effect that the rounds pass with 80 % probability."""
     from kvbench.stats import smallest_effect
 
     rounds = max((step.round for step in plan.steps), default=0)
+    round_cv = ASSUMED_ROUND_CV if plan.round_cv is None else plan.round_cv
+    source = plan.round_cv_source or "assumed until an A/A run has measured it"
     lines = []
     for check in plan.gate.checks:
         if check.rule != "paired_log_ratio" or not isinstance(check.limit, int | float):
@@ -251,6 +317,6 @@ def decidable(plan: Plan, round_cv: float = ASSUMED_ROUND_CV) -> list[str]:
         if asks_for_gain and (ratio := smallest_effect(round_cv, rounds, check.limit)) is not None:
             lines.append(
                 f"{check.id}: asked {check.op} {check.limit:g}; a true ratio of {ratio:.3g} passes in 80 % of runs "
-                f"({rounds} rounds, spread of rounds {100 * round_cv:.0f} %, assumed until an A/A run has measured it)"
+                f"({rounds} rounds, spread of rounds {100 * round_cv:.2g} %, {source})"
             )
     return lines

@@ -118,3 +118,40 @@ def test_a_wrong_param_names_the_gate_and_the_key(tmp_path: Path) -> None:
     file.write_text(text.replace("runtime_s: 8", "runtime_s: 8 parsecs"))
     with pytest.raises(UsageError, match=r"g\.yaml: step ceiling: params.runtime_s: '8 parsecs' is not a duration"):
         plan.make_plan(content.load_gate(str(file)), TARGET, SHAPES, plan.Options(quick=True))
+
+
+def lasting(tmp_path: Path) -> content.Loaded:
+    """A gate of slices with a second step in every third of them."""
+    file = tmp_path / "g4.yaml"
+    file.write_text(
+        "version: 1\nid: X\ntitle: t\nwhy: w\nrounds: 1\nquick_rounds: 1\n"
+        "duration_s: 72h\nslice_s: 10m\nquick_duration_s: 10m\nquick_slice_s: 1m\n"
+        "steps:\n"
+        "  - {id: often, probe: fake.wave, why: w, arms: dut, per_round: true, concurrency: [8]}\n"
+        "  - {id: seldom, probe: fake.wave, why: w, arms: dut_twice, per_round: true, every: 3, concurrency: [8]}\n"
+        "checks: []\n"
+    )
+    return content.load_gate(str(file))
+
+
+def test_a_gate_that_lasts_has_a_round_for_every_slice(tmp_path: Path) -> None:
+    full = plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options())
+    assert Counter(step.kind for step in full.steps) == {"often": 432, "seldom": 2 * 144}
+    assert full.steps[0].id == "often-r001-c8-dut"
+    quick = plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options(quick=True))
+    assert max(step.round for step in quick.steps) == 10
+    short = plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options(duration_s=120, slice_s=30))
+    assert max(step.round for step in short.steps) == 4
+
+
+def test_the_dut_against_itself_is_an_arm_of_its_own(tmp_path: Path) -> None:
+    made = plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options())
+    assert {step.arm for step in made.steps if step.kind == "seldom"} == {"dut", "dut-again"}
+    assert replace(made.target.arm("dut-again"), name="dut", role="dut") == DUT
+
+
+def test_a_duration_without_a_slice_or_a_gate_of_rounds_with_one_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no slice"):
+        plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options(duration_s=5))
+    with pytest.raises(UsageError, match="has rounds, not a duration"):
+        make(duration_s=600)
