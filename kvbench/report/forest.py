@@ -17,6 +17,7 @@ _CAP = 10.0  # beyond ten times the threshold, how far is of no interest: the in
 _LEAST = 1.25  # an axis never narrower than this, lest noise fill the page
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 _TICK_GAP = 0.1  # least distance of two tick labels, as a share of the axis
+_EDGE = 0.04  # a label nearer to an end than this would be cut
 
 
 def margin(finding: Finding, value: float) -> float | None:
@@ -85,6 +86,6 @@ def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     chosen = {1.0: _place(1.0, low, high)}
     for value in sorted(_TICKS, key=lambda tick: abs(math.log(tick)), reverse=True):
         place = _place(value, low, high)
-        if low <= value <= high and all(abs(place - other) >= _TICK_GAP for other in chosen.values()):
+        if _EDGE <= place <= 1 - _EDGE and all(abs(place - other) >= _TICK_GAP for other in chosen.values()):
             chosen[value] = place
     return tuple((place, f"{value:g}×") for value, place in sorted(chosen.items()))

@@ -11,7 +11,7 @@ from kvbench.report import waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, interval_text, number, requirement, text
 from kvbench.report.tables import all_metrics, metrics_by_step
-from kvbench.units import format_seconds
+from kvbench.units import format_seconds, format_value
 
 _FIO_COLUMNS = (
     ("Read", "read_bandwidth_bytes_per_s"),
@@ -26,6 +26,9 @@ _FIO_COLUMNS = (
     ("Bytes written", "written_bytes"),
     ("Run time", "runtime_s"),
 )
+
+
+_FACT_UNITS = (("_bytes_per_s", "B/s"), ("_bytes", "B"), ("_share", "share"), ("_s", "s"))
 
 
 def all_sections(run: Run, verdict: Verdict) -> tuple[Section, ...]:
@@ -88,7 +91,17 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         elif isinstance(value, list | tuple):
             yield f"{prefix}{key}", ", ".join(map(str, value)) or ABSENT
         else:
-            yield f"{prefix}{key}", ABSENT if value is None else str(value)
+            yield f"{prefix}{key}", _fact(key, value)
+
+
+def _fact(key: str, value: Any) -> str:
+    """A fact as people read it; the unit is the end of its name."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    unit = next((unit for end, unit in _FACT_UNITS if key.endswith(end)), None)
+    if unit is not None and isinstance(value, int | float):
+        return format_value(value, unit)
+    return ABSENT if value in (None, "") else str(value)
 
 
 # ---------------------------------------------------------------- annexes

@@ -71,6 +71,7 @@ def _identity(run: Run) -> tuple[tuple[str, str], ...]:
         ("Seed", str(plan.seed)),
         ("kvbench", plan.kvbench_version),
         ("Content", plan.content_digest),
+        *([("Gate before", f"not passed; run nevertheless, because {plan.ungated}")] if plan.ungated else []),
     )
 
 
@@ -96,10 +97,6 @@ def _bases(run: Run) -> tuple[tuple[str, str], ...]:
     rows.append(
         ("Figures", "; ".join(_figures_of(kind, run) for kind in dict.fromkeys(s.kind for s in run.plan.steps)))
     )
-    if target.session_tokens is not None:
-        rows.append(("Sessions", f"Shortened to {target.session_tokens:,} tokens, as the target file says."))
-    if not {"node_add", "node_remove"} <= set(target.hooks):
-        rows.append(("Scaling", "No storage node was added or removed: scaling was not part of this run."))
     return tuple(rows)
 
 
@@ -140,22 +137,23 @@ def _storage_basis(arm: Arm) -> str:
 
 # ---------------------------------------------------------------- the finding that decided
 
-_FIRST_BY_KIND = ("integrity", "evidence", "performance")
+_FIRST_BY_KIND = ("evidence", "integrity", "performance")  # the judge's order: evidence is never FAIL
 
 
 def _decider(verdict: Verdict, checks: Checks, plan: Plan) -> Decider | None:
-    """The finding to read first: of those as bad as the verdict by kind, then by the gate's order, then by the margin.
+    """The first, by kind, of the findings as bad as the verdict.
 
-    In a PASS, that is the cell in which the gate's first performance check came closest to its threshold.
+    In a PASS, of the performance checks that equal arms would not pass, the figure closest to its threshold.
     """
     worst = [finding for finding in verdict.findings if finding.outcome is verdict.outcome]
     if verdict.outcome is Outcome.PASS:
-        worst = [finding for finding in worst if finding.kind == "performance"] or worst
+        gains = [finding for finding in worst if is_paired(finding, checks) and (forest.margin(finding, 1.0) or 1) < 1]
+        worst = sorted(gains, key=_margin) or worst
     if not worst:
         return None
-    order = list(dict.fromkeys(finding.check for finding in verdict.findings))
-    finding = min(worst, key=lambda one: (_FIRST_BY_KIND.index(one.kind), order.index(one.check), _margin(one)))
-    check, observed = checks.get(finding.check), number(finding.observed, finding.unit)
+    finding = min(worst, key=lambda one: _FIRST_BY_KIND.index(one.kind))
+    check = checks.get(finding.check)
+    observed = "no figure" if finding.observed is None else number(finding.observed, finding.unit)
     where = (f"cell {finding.cell}" if finding.cell else "", finding.arm, check.metric if check else "")
     told_as_is = Decider(
         check=finding.check,
@@ -210,11 +208,10 @@ def _deciding(findings: Sequence[Finding], checks: Checks, plan: Plan) -> Table:
                 Entry(str(finding.n or ABSENT), numeric=True),
                 Entry(requirement(finding) or ABSENT, numeric=True),
                 Entry(str(finding.outcome), outcome=finding.outcome),
-                text(finding.reason),
             )
         )
-    columns = ("Check", "Cell", "Observed", "95 % interval", "n", "Needed", "Finding", "Reason")
-    return Table("Checks that decide", columns, tuple(rows), "n counts rounds.")
+    columns = ("Check", "Cell", "Observed", "95 % interval", "n", "Needed", "Finding")
+    return Table("Checks that decide", columns, tuple(rows), "n counts rounds. The reasons are in All findings.")
 
 
 def _supporting(findings: Sequence[Finding]) -> Table:

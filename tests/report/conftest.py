@@ -63,9 +63,22 @@ GATE = Gate(
     rounds=3,
     quick_rounds=3,
     steps=(
-        GateStep("environment", "host.environment", "What the machine is.", "none"),
-        GateStep("ceiling", "fio.profile", "What the medium gives.", "storage", params={"profile": "page-read"}),
-        GateStep("wave", "load.cold_recovery", "N sessions return at once.", "all", True, "restart", (8, 16)),
+        GateStep(id="environment", probe="host.environment", why="What the machine is.", arms="none"),
+        GateStep(
+            id="ceiling",
+            probe="fio.profile",
+            why="What the medium gives.",
+            arms="storage",
+            params={"profile": "page-read"},
+        ),
+        GateStep(
+            id="wave",
+            probe="load.cold_recovery",
+            why="N sessions return at once.",
+            per_round=True,
+            engine="restart",
+            concurrency=(8, 16),
+        ),
     ),
     checks=(
         _check("failed-requests", "integrity", "requests_failed", "each", op="==", limit=0, unit="count"),
@@ -154,7 +167,11 @@ def _wave(
 
 
 _FIO = {"read_bandwidth_bytes_per_s": (2.61e9, "B/s"), "read_iops": (77.8, "1/s"), "read_latency_p99_s": (0.0471, "s")}
-_FACTS = {"kernel": "6.1.0", "cpu": {"model": "Example CPU", "threads": 2}, "mounts": [{"at": "/", "type": "ext4"}]}
+_FACTS = {
+    "kernel": "6.1.0",
+    "cpu": {"model": "Example CPU", "threads": 2, "cache_bytes": 33554432, "virtual": True, "governor": None},
+    "mounts": [{"at": "/", "type": "ext4"}],
+}
 
 
 def _measure(steps: tuple[Step, ...], target: Target) -> tuple[list[Measurement], Series]:
