@@ -18,7 +18,7 @@ app = typer.Typer(
     name="kvbench",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # plain help: the formatted one imports markdown and syntax highlighting, half of the time
     help="Acceptance tests for storage that serves the KV cache of LLM inference: four gates, one verdict, every "
     "number traceable.\n\nExample:  kvbench run gate G3 --quick",
     epilog="Exit codes: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 environment or refusal, 70 internal error, "
