@@ -21,7 +21,11 @@ from kvbench.probes import PROBES
 T = TypeVar("T")
 
 CONTENT_VERSION = 1
-_CONTENT_KEYS = {"workload": "inference", "profile": "fio"}  # a step's param that names a file, and its folder
+_CONTENT_KEYS = {
+    "workload": "inference",
+    "profile": "fio",
+    "pages": "kv",
+}  # a step's param that names a file, and its folder
 _ABOUT_KEYS = ("version", "id", "kind", "why")
 
 

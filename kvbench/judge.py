@@ -103,8 +103,9 @@ def _medium_is_unproven(run: Run) -> bool:
 
 def _what_the_run_was_not(plan: Plan) -> Iterator[str]:
     rounds = max((step.round for step in plan.steps), default=0)
-    compares = any(check.rule == "paired_log_ratio" for check in plan.gate.checks)
-    if compares and rounds < plan.gate.rounds:
+    rules = {check.rule for check in plan.gate.checks}
+    compares = "paired_log_ratio" in rules
+    if rules & {"paired_log_ratio", "no_difference"} and rounds < plan.gate.rounds:
         quick = "Quick run: " if plan.quick else ""
         yield f"{quick}{wording.count(rounds, 'round')}, where the gate asks for {plan.gate.rounds}."
     if plan.target.session_tokens is not None:

@@ -147,6 +147,7 @@ class GateStep:
 
     `arms`: which arms it runs on (`none`: once, without one; `dut_twice`: the dut against itself, the second time
     under the role `again`). `every`: of a step per round, only each so-manieth round has it.
+    `page_bytes`: sizes of pages, each with every concurrency a cell; `model` is the page of the arm's own model.
     `quick` holds the params that --quick replaces.
     """
 
@@ -158,6 +159,7 @@ class GateStep:
     every: int = 1
     engine: Literal["none", "keep", "restart"] = "none"
     concurrency: tuple[int, ...] = ()
+    page_bytes: tuple[Literal["model"] | SizeBytes, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)
 
@@ -172,6 +174,7 @@ class Check:
           cell's evidence is not complete. `evidence`: a breach or absence makes the cell INCONCLUSIVE.
     rule  `each`: every selected measurement meets `op limit`. `paired_log_ratio`: the ratio of arm `of` to arm
           `against` over rounds, with Student's t on its logarithm. `cv`: coefficient of variation over rounds.
+          `no_difference`: of an arm against itself; that very comparison may not pass, either way round.
           `drift`: Theil–Sen trend over the run, as a share of the median. `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
@@ -186,7 +189,7 @@ class Check:
     kind: Literal["integrity", "performance", "evidence"]
     step: str
     metric: str
-    rule: Literal["each", "paired_log_ratio", "cv", "drift", "present", "arms_equal", "expected"]
+    rule: Literal["each", "paired_log_ratio", "no_difference", "cv", "drift", "present", "arms_equal", "expected"]
     why: str
     op: Literal["<=", ">=", "==", "in", ""] = ""
     limit: float | tuple[float, float] | None = None

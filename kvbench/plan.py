@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import product
 from typing import Any
 
 import kvbench
@@ -15,7 +16,7 @@ from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
 from kvbench.model import FORMAT_VERSION, Arm, Check, DataSheet, Gate, GateStep, Measurement, Plan, Step, Target
 from kvbench.probes import PROBES, Cost, ProbeSpec
-from kvbench.units import format_bytes, format_seconds
+from kvbench.units import format_bytes, format_seconds, parse_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}\Z")  # arm and step names become folder names
 
@@ -137,15 +138,16 @@ class _Expansion:
     def __call__(self, gate_step: GateStep, round_number: int) -> Iterator[Step]:
         quick = dict(gate_step.quick) if self.options.quick else {}
         concurrency = quick.pop("concurrency", gate_step.concurrency)
+        page_sizes = quick.pop("page_bytes", gate_step.page_bytes)
         base = {**self.loaded.params.get(gate_step.id, {}), **gate_step.params, **quick}
         known = {field.name for field in fields(PROBES[gate_step.probe].params)}
         if self.target.session_tokens and "session_tokens" in known:
             base["session_tokens"] = self.target.session_tokens
         if self.slice_s and "slice_s" in known:
             base["slice_s"] = self.slice_s
-        for sessions in concurrency or (None,):
-            cell = "" if sessions is None else f"c{sessions}"
-            params = base if sessions is None else {**base, "concurrency": sessions}
+        for (page_cell, page_bytes), (load_cell, load) in product(_pages(page_sizes), _loads(concurrency)):
+            cell = "-".join(filter(None, (page_cell, load_cell)))
+            params = {**base, **page_bytes, **load}
             rng = random.Random(f"{self.options.seed}/{gate_step.id}/{round_number}/{cell}")
             arms = _arms(gate_step, self.target)
             rng.shuffle(arms)
@@ -163,7 +165,7 @@ class _Expansion:
             arm.name if arm else "",
         )
         step_id = "-".join(part for part in parts if part)
-        if arm and "page_bytes" in {field.name for field in fields(spec.params)}:
+        if arm and "page_bytes" not in params and "page_bytes" in {field.name for field in fields(spec.params)}:
             shape = _shape(arm, self.shapes)
             params = {**params, "page_bytes": shape.page_bytes(arm.engine.tensor_parallel) if shape else 0}
         _params(spec, params, f"{self.loaded.source}: step {gate_step.id}")
@@ -179,6 +181,26 @@ class _Expansion:
             seed=_seed(self.options.seed, gate_step.id, round_number, cell),
             engine=gate_step.engine,
         )
+
+
+def _loads(concurrency: Sequence[int]) -> list[tuple[str, dict[str, int]]]:
+    """The name and params of every concurrency of a step; one without either where it has none."""
+    return [(f"c{number}", {"concurrency": number}) for number in concurrency] or [("", {})]
+
+
+def _pages(sizes: Sequence[str | int]) -> list[tuple[str, dict[str, int]]]:
+    """The same of every page size; that of the arm's own model is filled in arm by arm."""
+    return [_page(size) for size in sizes] or [("", {})]
+
+
+def _page(size: str | int) -> tuple[str, dict[str, int]]:
+    if size == "model":
+        return "model", {}
+    page_bytes = parse_bytes(size)
+    unit, name = next(
+        (unit, name) for unit, name in ((2**20, "MiB"), (2**10, "KiB"), (1, "B")) if not page_bytes % unit
+    )
+    return f"{page_bytes // unit}{name}", {"page_bytes": page_bytes}
 
 
 def _arms(gate_step: GateStep, target: Target) -> list[Arm | None]:

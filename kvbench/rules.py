@@ -82,10 +82,8 @@ class Run:
 
 
 def _at(step: Step) -> str:
-    concurrency = step.params.get("concurrency")
-    return (
-        f" at {wording.count(concurrency, 'session')}" if concurrency else f" in cell {step.cell}" if step.cell else ""
-    )
+    load = wording.load(step)
+    return f" at {load}" if load else f" in cell {step.cell}" if step.cell else ""
 
 
 def _arms(check: Check, target: Target) -> set[str]:
@@ -226,25 +224,64 @@ def _present(check: Check, cell: Cell, run: Run) -> list[Finding]:
 
 def _paired_log_ratio(check: Check, cell: Cell, run: Run) -> list[Finding]:
     """Arm `of` ÷ arm `against`, round by round: the whole interval must lie on one side of the limit."""
+    paired = _paired(check, cell, run)
+    if isinstance(paired, Finding):
+        return [paired]
+    outcome, doubt = _side(check, paired.interval)
+    need = wording.asked_change(check.op, cast(float, check.limit))
+    reason = f"{wording.changed(check.metric, paired.interval)}{cell.at}, where {need} is asked{doubt}"
+    return [_finding(check, cell, outcome, reason, paired.seen, **paired.figures)]
+
+
+def _no_difference(check: Check, cell: Cell, run: Run) -> list[Finding]:
+    """An arm against itself, held to the limit of the real comparison: passing that would be passing on nothing.
+
+    Which of the two is called better is arbitrary, so neither way round may pass.
+    """
+    paired = _paired(check, cell, run)
+    if isinstance(paired, Finding):
+        return [paired]
+    interval, limit = paired.interval, cast(float, check.limit)
+    change, need = wording.changed(check.metric, interval), wording.asked_change(check.op, limit)
+    if interval.low is None or interval.high is None or interval.log_sd is None:
+        reason = f"{change}{cell.at}; one round has no interval"
+        return [_finding(check, cell, Outcome.INCONCLUSIVE, reason, paired.seen, **paired.figures)]
+    either_way = ((interval.low, interval.high), (1 / interval.high, 1 / interval.low))
+    passes = any(all(_BEYOND[check.op](end, limit) <= 0 for end in ends) for ends in either_way)
+    noise = f"spread of rounds {100 * stats.round_cv(interval.log_sd):.2g} %"
+    reason = f"{change}{cell.at} between an arm and itself, where {need} must not be found; {noise}"
+    return [_finding(check, cell, _breach(check) if passes else Outcome.PASS, reason, paired.seen, **paired.figures)]
+
+
+class _Paired(NamedTuple):
+    interval: stats.RatioInterval
+    seen: Sequence[_Seen]
+    figures: Mapping[str, Any]
+
+
+def _paired(check: Check, cell: Cell, run: Run) -> _Paired | Finding:
+    """The two arms of a check over their rounds, or the finding that says why they cannot be held together."""
     of, against = run.arm(check.of), run.arm(check.against)
     if of is None or against is None:
         role = check.of if of is None else check.against
-        return [_finding(check, cell, Outcome.INCONCLUSIVE, f"the target has no arm in the role {role}")]
+        return _finding(check, cell, Outcome.INCONCLUSIVE, f"the target has no arm in the role {role}")
     seen = [_positive(f, check.metric) for f in _see(check, cell.rows, run) if f.step.arm in (of.name, against.name)]
     if any(figure.missing for figure in seen):
-        return [_missing(check, cell, seen, arm=of.name)]
+        return _missing(check, cell, seen, arm=of.name)
     sides = [{s.step.round: s.value for s in seen if s.step.arm == arm and s.value} for arm in (of.name, against.name)]
     rounds = sorted(sides[0])
     if not rounds or rounds != sorted(sides[1]):
         reason = f"the rounds of {of.name} and {against.name}{cell.at} do not pair up"
-        return [_finding(check, cell, Outcome.INCONCLUSIVE, reason, arm=of.name)]
+        return _finding(check, cell, Outcome.INCONCLUSIVE, reason, arm=of.name)
     interval = stats.paired_log_ratio([sides[0][r] for r in rounds], [sides[1][r] for r in rounds])
-    outcome, doubt = _side(check, interval)
-    need = wording.asked_change(check.op, cast(float, check.limit))
-    reason = f"{wording.changed(check.metric, interval)}{cell.at}, where {need} is asked{doubt}"
     ends = None if interval.low is None or interval.high is None else (interval.low, interval.high)
-    figures = {"observed": interval.ratio, "interval": ends, "n": interval.n, "arm": of.name}
-    return [_finding(check, cell, outcome, reason, seen, **figures)]
+    return _Paired(interval, seen, {"observed": interval.ratio, "interval": ends, "n": interval.n, "arm": of.name})
+
+
+def paired_interval(check: Check, cell: Cell, run: Run) -> stats.RatioInterval | None:
+    """The ratio of the check's two arms in one cell; None where a round is missing."""
+    paired = _paired(check, cell, run)
+    return paired.interval if isinstance(paired, _Paired) else None
 
 
 def _positive(figure: _Seen, metric: str) -> _Seen:
@@ -325,6 +362,7 @@ def _by_arm(cell: Cell) -> list[tuple[str, list[Row]]]:
 _RULES: Mapping[str, tuple[tuple[str, ...], Callable[[Check, Cell, Run], list[Finding]]]] = {
     "each": (("<=", ">=", "==", "in"), _each),
     "paired_log_ratio": (("<=", ">="), _paired_log_ratio),
+    "no_difference": (("<=", ">="), _no_difference),
     "cv": (("<=",), _cv),
     "drift": (("<=",), _drift),
     "present": (("",), _present),

@@ -187,6 +187,11 @@ def smallest_effect(round_cv: float, rounds: int, limit: float, power: float = 0
     return limit * math.exp(away * float(optimize.brentq(lacking, 0.0, most)) * step)
 
 
+def round_cv(log_ratio_sd: float) -> float:
+    """The coefficient of variation of one arm's rounds, from the spread of the log ratio of two arms alike."""
+    return math.sqrt(math.expm1(log_ratio_sd**2 / 2))
+
+
 def _log_ratio_sd(round_cv: float) -> float:
     """Standard deviation of the log ratio of two independent log-normal values of this coefficient of variation."""
     return math.sqrt(2 * math.log1p(round_cv**2))

@@ -51,13 +51,22 @@ def count(number: int, noun: str) -> str:
 
 def place(step: Step) -> str:
     """Where a measurement belongs: `arm dut, 8 sessions, round 2`, or the step's id where it belongs to no arm."""
-    concurrency = step.params.get("concurrency")
     parts = (
         f"arm {step.arm}" if step.arm else f"step {step.id}",
-        count(concurrency, "session") if concurrency else "",
+        load(step),
         f"round {step.round}" if step.round else "",
     )
     return ", ".join(part for part in parts if part)
+
+
+def load(step: Step) -> str:
+    """What a step puts on its arm: `8 sessions`, `queue depth 8 with pages of 2.10 MB`, or "" for no cell."""
+    concurrency, page_bytes = step.params.get("concurrency"), step.params.get("page_bytes")
+    if not concurrency:
+        return ""
+    if not page_bytes:
+        return count(concurrency, "session")
+    return f"queue depth {concurrency} with pages of {format_value(page_bytes, 'B')}"
 
 
 def asked(op: str, limit: Limit, unit: str) -> str:
