@@ -17,7 +17,7 @@ from typing import Literal
 
 from kvbench import clock, process
 from kvbench.errors import KvbenchError, StepError
-from kvbench.fio.probe import require_fio
+from kvbench.fio.runner import require_fio
 from kvbench.host import machine, pagecache
 from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.host.machine import Machine, Tool

@@ -150,6 +150,7 @@ def _job(row: Mapping[str, Any], section: Mapping[str, Any], direction: Directio
         latency_kind=latency.kind,
         latency_n=latency.n,
         errors=errors,
+        error=_count(row.get("error")) or 0,
         options=_options(report, row),
         bins=latency.bins,
         start_s=start_ms / 1000 if start_ms else None,

@@ -37,6 +37,7 @@ class FioJob:
     bins: Mapping[int, int] = field(default_factory=dict)
     start_s: float | None = None  # wall time at which it began, where fio tells
     trusted: bool = True
+    error: int = 0  # errno of the first I/O that failed
     problem: str = ""
     notes: tuple[str, ...] = ()
 

@@ -14,7 +14,8 @@ import pytest
 from kvbench import clock, process
 from kvbench.errors import KvbenchError, StepError
 from kvbench.fio.parse import parse
-from kvbench.fio.probe import measure, metrics, require_fio
+from kvbench.fio.probe import measure, metrics
+from kvbench.fio.runner import require_fio
 from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
 from kvbench.probes import FIO_METRICS, Context
 from kvbench.process import Survivors
