@@ -9,10 +9,11 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import BoundedSemaphore, Lock, Thread
 from types import TracebackType
 
 from kvbench import clock
@@ -22,6 +23,7 @@ from kvbench.store.core import Delete, Done, Read, Status, Sync, Write
 from kvbench.store.keys import PageKey
 
 Io = Read | Write | Delete | Sync
+Slots = AbstractContextManager[bool | None]  # one for every I/O that may be under way
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STATUS = {FaultKind.SHORT: Status.SHORT, FaultKind.FULL: Status.FULL} | dict.fromkeys(
@@ -59,8 +61,11 @@ class RateLimit:
 class _Worker:
     """One page's memory, and the I/O of one command at a time."""
 
-    def __init__(self, directory: Path, content: PageContent, direct: bool, limit: RateLimit | None) -> None:
+    def __init__(
+        self, directory: Path, content: PageContent, direct: bool, limit: RateLimit | None, slots: Slots
+    ) -> None:
         self._directory, self._content, self._direct, self._limit = directory, content, direct, limit
+        self._slots = slots
         self._buffer = pagefile.aligned_buffer(content.file_bytes)
 
     def carry_out(self, command: Io) -> tuple[int, Fault | None]:
@@ -70,14 +75,15 @@ class _Worker:
         elif isinstance(command, Read):
             self._content.spoil(self._buffer)
         count, fault = 0, None
-        began_ns = clock.monotonic_ns()
-        try:
-            count = self._do(command)
-        except OSError as error:
-            fault = _os_fault(error)
-        if self._limit:
-            clock.sleep_s((self._limit.pass_at_ns(began_ns, count) - clock.monotonic_ns()) / 1e9)
-        service_ns = clock.monotonic_ns() - began_ns
+        with self._slots:
+            began_ns = clock.monotonic_ns()
+            try:
+                count = self._do(command)
+            except OSError as error:
+                fault = _os_fault(error)
+            if self._limit:
+                clock.sleep_s((self._limit.pass_at_ns(began_ns, count) - clock.monotonic_ns()) / 1e9)
+            service_ns = clock.monotonic_ns() - began_ns
         if isinstance(command, Read) and fault is None:
             fault = self._check(command.page, count)
         return service_ns, fault
@@ -107,7 +113,8 @@ class _Worker:
 class RealNodes:
     """Directories that stand for storage nodes. Nothing else may write to them meanwhile.
 
-    `on_done` and `on_fault` are called from worker threads, a fault before its `Done`.
+    `on_done` and `on_fault` are called from worker threads, a fault before its `Done`. With `queue_depth`, so many I/Os
+    are under way at most, over all nodes; workers beyond that fill or check pages meanwhile.
     Raises KvbenchError when a directory cannot be written to, or refuses direct I/O where `direct` asks for it.
     """
 
@@ -121,6 +128,7 @@ class RealNodes:
         direct: bool = True,
         rate_limit_bytes_per_s: int | None = None,
         workers_per_node: int = 4,
+        queue_depth: int | None = None,
         salt: bytes = b"",
     ) -> None:
         for directory in directories:
@@ -129,11 +137,12 @@ class RealNodes:
         self._content = PageContent(page_bytes, salt)
         self._on_done, self._on_fault = on_done, on_fault
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
+        slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
         self._threads = []
         for number, directory in enumerate(directories):
             limit = RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None
             for _ in range(workers_per_node):
-                worker = _Worker(directory, PageContent(page_bytes, salt), direct, limit)
+                worker = _Worker(directory, PageContent(page_bytes, salt), direct, limit, slots)
                 self._threads.append(Thread(target=self._work, args=(worker, self._queues[number]), daemon=True))
         for thread in self._threads:
             thread.start()
