@@ -23,6 +23,7 @@ def measure(step: Step, context: Context) -> Measurement:
     start = clock.stamp()
     if params.work == "files":
         _write_pieces(context)
+    clock.sleep_s(params.slice_s)
     rng = random.Random(f"{step.seed}/{step.arm}")
     scale = params.effect if context.arm and context.arm.role == "dut" else 1.0
     ttft_s = _TTFT_S * scale * (1 + rng.gauss(0, params.round_cv))

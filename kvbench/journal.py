@@ -4,6 +4,8 @@
     RUN/content/         copies of the gate, workloads and models that were used
     RUN/journal.jsonl    one fsynced line when a step begins, one when it has been measured
     RUN/raw/<step>/      evidence of the step's last attempt
+    RUN/starts.jsonl     one line for each time that the run was started or revived: by which process, when
+    RUN/ended            there once the run is over and nothing may revive it: `finished` or `stopped`
     RUN/processes.jsonl  process groups that are running now (process.Survivors)
     RUN/verdict.json, requests.parquet, report.*    made from the above, and makeable again
 
@@ -19,16 +21,24 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from kvbench import clock
 from kvbench.content import digest
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.model import FORMAT_VERSION, Measurement, Plan, Step, Verdict
-from kvbench.process import Survivors
+from kvbench.process import ProcessId, Survivors
 
 T = TypeVar("T")
+
+Ending = Literal["finished", "stopped"]
+
+
+class RunHeld(KvbenchError):
+    """Another kvbench runs this run at this moment."""
 
 
 class RunFolder:
@@ -38,6 +48,7 @@ class RunFolder:
         self.path = path = path.resolve()  # tools and engines are given paths in it, and may stand elsewhere
         self.survivors = Survivors(path / "processes.jsonl")
         self._journal = path / "journal.jsonl"
+        self._starts = path / "starts.jsonl"
 
     @classmethod
     def create(cls, path: Path, plan: Plan, files: Mapping[str, bytes], gate_source: Path) -> RunFolder:
@@ -154,6 +165,43 @@ class RunFolder:
                     f"make room, then: kvbench resume {self.path}",
                 ) from None
 
+    # ------------------------------------------------------------ its life
+
+    def started(self) -> None:
+        """Note that this process runs the run from now on. Called under `locked`."""
+        line = json.dumps({"version": FORMAT_VERSION, **asdict(ProcessId.of(os.getpid())), **asdict(clock.stamp())})
+        with self._starts.open("ab") as file:
+            file.write(line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def starts(self) -> list[ProcessId]:
+        """The processes that have run it, the last one last; a torn line is left out."""
+        lines = self._starts.read_bytes().splitlines() if self._starts.is_file() else []
+        starts = [json.loads(line) for line in lines if _parses(line)]
+        return [ProcessId(start["pid"], start["started"], start["boot_id"]) for start in starts]
+
+    def holder(self) -> ProcessId | None:
+        """The process that runs it at this moment. To tell, the lock is not touched: a start might find it taken."""
+        return next((start for start in self.starts()[-1:] if start.is_alive()), None)
+
+    def end(self, how: Ending) -> None:
+        """Say, durably, that the run is over. One that is under way ends before its next step."""
+        write_atomically(self.path / "ended", f"{how}\n".encode())
+
+    def ended(self) -> str:
+        """`finished`, `stopped`, or "" for a run that is to go on."""
+        try:
+            return (self.path / "ended").read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    def reopen(self) -> bool:
+        """Take back `end`; returns whether there was anything to take back."""
+        was_over = bool(self.ended())
+        (self.path / "ended").unlink(missing_ok=True)
+        return was_over
+
     # ------------------------------------------------------------ the rest
 
     def save_verdict(self, verdict: Verdict) -> Path:
@@ -167,12 +215,12 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run for as long as the block lasts. Raises KvbenchError when another kvbench holds it."""
+        """Hold the run for as long as the block lasts. Raises RunHeld when another kvbench holds it."""
         with (self.path / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise KvbenchError(f"{self.path} is being run by another kvbench", "wait for it, or stop it") from None
+                raise RunHeld(f"{self.path} is being run by another kvbench", "wait for it, or stop it") from None
             yield
 
 

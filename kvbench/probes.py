@@ -127,6 +127,7 @@ class FakeParams:
     without: tuple[str, ...] = ()
     overrides: Mapping[str, float] = field(default_factory=dict)
     work: Literal["none", "files"] = "none"  # files: also write a data file in small fsynced pieces, to be killed in
+    slice_s: Seconds = 0.0  # how long it takes, as a slice of a gate that lasts
 
     __pydantic_config__ = _STRICT
 

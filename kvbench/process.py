@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +91,24 @@ def start(
         end_group(child)
 
 
+def detach(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a program that goes on when we and our terminal are gone, in a session of its own; it writes to `log`.
+
+    Raises StepError when the program is missing.
+    """
+    program = find_tool(argv[0])
+    if program is None:
+        raise StepError(f"cannot start {argv[0]}: no such program", "kvbench doctor lists what is missing")
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [program, *argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 def end_group(child: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> int:
     """Terminate the child's process group, wait, then kill what is left. Returns the child's exit code."""
     if child.poll() is None:
@@ -104,6 +122,37 @@ def end_group(child: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> int:
 def _signal_group(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):  # gone, or its id belongs to somebody else by now
         os.killpg(pid, number)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """A process that no later one can be mistaken for: its number, when it began (clock ticks since boot), the boot."""
+
+    pid: int
+    started: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        return cls(pid, _start_ticks(pid), clock.boot_id())
+
+    def is_alive(self) -> bool:
+        return self == self.of(self.pid) and _stat_fields(self.pid)[:1] != ["Z"]
+
+    def terminate(self) -> None:
+        """Ask it to end; nothing happens when it is gone."""
+        if self.is_alive():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+
+def is_running(names: Container[str]) -> bool:
+    """Whether a process of one of these names runs on this machine."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and (entry / "comm").read_text().strip() in names:
+                return True
+    return False
 
 
 class Survivors:

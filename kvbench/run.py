@@ -35,10 +35,13 @@ class Observer(Protocol):
 def execute(folder: RunFolder, shapes: Mapping[str, ModelShape], observer: Observer) -> None:
     """Measure every step that is still to do. A step that cannot be measured is recorded with its error.
 
+    When the run is ended (`RunFolder.end`) meanwhile, the step in flight is the last one.
+
     Raises KvbenchError when the run cannot go on (no space, no target, the same error again and again); what was
     measured is kept, and calling this again goes on from there.
     """
     with folder.locked():
+        folder.started()
         folder.check_content()
         if folder.mend():
             observer.note("the journal's last line was torn; its step runs again")
@@ -60,6 +63,9 @@ class _Loop:
         total = len(self.folder.plan.steps)
         errors: list[str] = []
         for position, step in enumerate(todo):
+            if self.folder.ended():
+                self.observer.note(f"stopped before step {step.id}; to go on: kvbench resume {self.folder.path}")
+                return
             cost = plan.cost(step, self.folder.plan, self.shapes)
             self._check_space(step, cost)
             attempt = self.folder.begin(step)
