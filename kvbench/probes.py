@@ -114,6 +114,57 @@ class ColdRecoveryParams:
 
 
 @dataclass(frozen=True, slots=True)
+class SteadyParams:
+    """Rounds of one fio profile after preconditioning, until they are steady (docs/method.md, Storage steady state).
+
+    `size_bytes` is first written over `precondition_passes` times, sequentially. A round lasts `runtime_s`, or moves
+    `round_bytes` where that is given, for a target that should not be written to for long.
+    """
+
+    profile: str
+    options: Mapping[str, str | int]
+    size_bytes: SizeBytes
+    runtime_s: Seconds
+    round_bytes: SizeBytes = 0
+    precondition_passes: int = 2
+    page_bytes: int = 0
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class KvPagesParams:
+    """Whole pages through the store's own reader and writer, `concurrency` I/Os under way at any moment.
+
+    `access`  `read`: pages are written, settled, proven cold, and each read once. `write`: a burst, its drain, and the
+              pages read back. `beside`: half of the pages read alone, the other half beside a stream of writes.
+              `session`: the pages of one session read one by one, many at once, and stored `merge_pages` to a file.
+    """
+
+    pages: str
+    access: Literal["read", "write", "beside", "session"]
+    total_bytes: SizeBytes
+    concurrency: int = 1
+    page_bytes: SizeBytes = 0
+    settle_dwell_s: Seconds = 1.0
+    write_page_bytes: SizeBytes = 16 * 2**20
+    write_concurrency: int = 4
+    merge_pages: int = 4
+
+    __pydantic_config__ = _STRICT
+
+    @property
+    def page_count(self) -> int:
+        """Pages of `total_bytes`, and in any case enough for several at every place of the queue."""
+        return max(self.total_bytes // self.page_bytes, 4 * self.concurrency, self.merge_pages)
+
+    @property
+    def write_pages_kept(self) -> int:
+        """Pages that the writes beside the reads leave on storage; older ones are deleted."""
+        return 8 * self.write_concurrency
+
+
+@dataclass(frozen=True, slots=True)
 class FakeParams:
     """A wave made of arithmetic, for tests of everything around the probes. Basis: simulated.
 
@@ -186,11 +237,47 @@ FIO_METRICS: Mapping[str, str] = {
     "runtime_s": "s",
 }
 
+STEADY_METRICS: Mapping[str, str] = {
+    "steady_bandwidth_bytes_per_s": "B/s",  # mean of the steady window; None where none was reached
+    "rounds_run": "count",
+    "range_share": "share",  # max − min of the window ÷ its mean
+    "slope_share": "share",  # movement of the fitted line over the window ÷ its mean
+    "preconditioned_bytes": "B",
+}
+
+PAGE_METRICS: Mapping[str, str] = {
+    "read_bandwidth_bytes_per_s": "B/s",
+    "read_latency_p50_s": "s",
+    "read_latency_p99_s": "s",
+    "write_bandwidth_bytes_per_s": "B/s",
+    "write_latency_p50_s": "s",
+    "write_latency_p99_s": "s",
+    "drain_s": "s",  # from the last write acknowledged to the device idle
+    "p99_inflation": "ratio",  # read p99 beside writes ÷ alone
+    "bandwidth_loss_share": "share",  # of the read bandwidth, beside writes
+    "serial_bandwidth_bytes_per_s": "B/s",
+    "parallel_bandwidth_bytes_per_s": "B/s",
+    "merged_bandwidth_bytes_per_s": "B/s",
+    "parallel_gain": "ratio",  # parallel ÷ serial
+    "merged_gain": "ratio",
+    "content_mismatches": "count",  # pages read that were not byte for byte what was written
+    "io_errors": "count",
+    "ledger_ratio": "ratio",  # bytes that the device moved ÷ bytes of the pages
+    "idle_read_share": "share",
+    "residency_before_share": "share",
+    "residency_after_share": "share",
+    "link_use_share": "share",
+    "cpu_pressure_share": "share",
+    "medium_proven": "count",
+}
+
 # Rates assumed for estimates only; the plan says that they are assumptions.
 _ASSUMED_BYTES_PER_S = 1e9
 _ASSUMED_PREFILL_TOKENS_PER_S = 4000.0
 _ASSUMED_DECODE_TOKEN_S = 0.06
 _ENGINE_START_S = 3.0
+_FIO_START_S = 0.5
+_SETTLE_S = 2.0
 
 
 def _cost_environment(params: EnvironmentParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
@@ -223,6 +310,29 @@ def _cost_cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.M
     )
 
 
+def _cost_steady(params: SteadyParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    """As many rounds as may be needed, all of them written."""
+    rounds = 25
+    moved = rounds * (params.round_bytes or int(params.runtime_s * _ASSUMED_BYTES_PER_S))
+    written = params.precondition_passes * params.size_bytes
+    reads = str(params.options.get("rw", "")).endswith("read")
+    return Cost(
+        seconds=rounds * _FIO_START_S + (written + moved) / _ASSUMED_BYTES_PER_S,
+        written_bytes=written + (0 if reads else moved),
+        space_bytes=params.size_bytes,
+        read_bytes=moved if reads else 0,
+    )
+
+
+def _cost_pages(params: KvPagesParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    pages_bytes = params.page_count * params.page_bytes if params.page_bytes else params.total_bytes
+    beside = params.write_pages_kept * params.write_page_bytes if params.access == "beside" else 0
+    copies = 3 if params.access == "session" else 1
+    written = copies * pages_bytes + (pages_bytes if beside else 0)
+    seconds = _SETTLE_S + params.settle_dwell_s + (written + copies * pages_bytes) / _ASSUMED_BYTES_PER_S
+    return Cost(seconds, written, copies * pages_bytes + beside, copies * pages_bytes)
+
+
 def _cost_fake(params: FakeParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     return Cost(seconds=0.01)
 
@@ -235,6 +345,12 @@ PROBES: Mapping[str, ProbeSpec] = {
         cost=_cost_environment,
     ),
     "fio.profile": ProbeSpec(call="kvbench.fio.probe:measure", params=FioParams, metrics=FIO_METRICS, cost=_cost_fio),
+    "fio.steady": ProbeSpec(
+        call="kvbench.fio.steady:measure", params=SteadyParams, metrics=STEADY_METRICS, cost=_cost_steady
+    ),
+    "kv.pages": ProbeSpec(
+        call="kvbench.store.probe:measure", params=KvPagesParams, metrics=PAGE_METRICS, cost=_cost_pages
+    ),
     "load.cold_recovery": ProbeSpec(
         call="kvbench.load.cold_recovery:measure",
         params=ColdRecoveryParams,

@@ -68,8 +68,8 @@ class _Worker:
         self._slots = slots
         self._buffer = pagefile.aligned_buffer(content.file_bytes)
 
-    def carry_out(self, command: Io) -> tuple[int, Fault | None]:
-        """Returns the nanoseconds that the I/O took, and what was wrong with it or with the page."""
+    def carry_out(self, command: Io) -> tuple[int, int, Fault | None]:
+        """Returns when the I/O began and ended (monotonic), and what was wrong with it or with the page."""
         if isinstance(command, Write):
             self._content.fill(self._buffer, command.page)
         elif isinstance(command, Read):
@@ -83,10 +83,10 @@ class _Worker:
                 fault = _os_fault(error)
             if self._limit:
                 clock.sleep_s((self._limit.pass_at_ns(began_ns, count) - clock.monotonic_ns()) / 1e9)
-            service_ns = clock.monotonic_ns() - began_ns
+            ended_ns = clock.monotonic_ns()
         if isinstance(command, Read) and fault is None:
             fault = self._check(command.page, count)
-        return service_ns, fault
+        return began_ns, ended_ns, fault
 
     def _do(self, command: Io) -> int:
         """Returns the bytes that were moved. Raises OSError."""
@@ -113,8 +113,9 @@ class _Worker:
 class RealNodes:
     """Directories that stand for storage nodes. Nothing else may write to them meanwhile.
 
-    `on_done` and `on_fault` are called from worker threads, a fault before its `Done`. With `queue_depth`, so many I/Os
-    are under way at most, over all nodes; workers beyond that fill or check pages meanwhile.
+    `on_done` and `on_fault` are called from worker threads, a fault before its `Done`, and before
+    both `on_io` with the I/O's number, begin and end. With `queue_depth`, so many I/Os are under way at most, over all
+    nodes; workers beyond that fill or check pages meanwhile.
     Raises KvbenchError when a directory cannot be written to, or refuses direct I/O where `direct` asks for it.
     """
 
@@ -125,6 +126,7 @@ class RealNodes:
         *,
         on_done: Callable[[Done], None],
         on_fault: Callable[[FaultReport], None] | None = None,
+        on_io: Callable[[int, int, int], None] | None = None,
         direct: bool = True,
         rate_limit_bytes_per_s: int | None = None,
         workers_per_node: int = 4,
@@ -135,7 +137,7 @@ class RealNodes:
             pagefile.prepare_directory(directory, direct)
         self._directories, self._direct = tuple(directories), direct
         self._content = PageContent(page_bytes, salt)
-        self._on_done, self._on_fault = on_done, on_fault
+        self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
         self._threads = []
@@ -194,12 +196,14 @@ class RealNodes:
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while command := queue.get():
-            service_ns, fault = worker.carry_out(command)
+            began_ns, ended_ns, fault = worker.carry_out(command)
+            if self._on_io:
+                self._on_io(command.io, began_ns, ended_ns)
             if fault:
                 key = None if isinstance(command, Sync) else command.page
                 self._report(key, command.node, _path(self._directories[command.node], command), fault)
             status = _STATUS.get(fault.kind, Status.CORRUPT) if fault else Status.OK
-            self._on_done(Done(command.io, status, service_ns))
+            self._on_done(Done(command.io, status, ended_ns - began_ns))
         queue.put(None)  # for the next worker
 
     def _report(self, key: PageKey | None, node: int, path: Path, fault: Fault) -> None:
