@@ -13,6 +13,13 @@ TEMPLATES = "reports"
 
 def page(view: View, draw: Callable[[Chart], str] = charts.svg) -> str:
     """The page as text. `draw` turns a chart into an `<svg>` element; everything else is escaped by the template."""
+    from markupsafe import Markup
+
+    return filled("report.html.j2", view=view, draw=lambda chart: Markup(draw(chart)))
+
+
+def filled(template: str, **values: object) -> str:
+    """One of the templates with its values, and the style sheet, as text."""
     import jinja2
     from markupsafe import Markup
 
@@ -25,6 +32,4 @@ def page(view: View, draw: Callable[[Chart], str] = charts.svg) -> str:
         lstrip_blocks=True,
     )
     style = Markup((folder / "style.css").read_text(encoding="utf-8"))
-    return environment.get_template("report.html.j2").render(
-        view=view, style=style, draw=lambda chart: Markup(draw(chart))
-    )
+    return environment.get_template(template).render(style=style, **values)

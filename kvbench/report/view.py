@@ -47,7 +47,7 @@ def build_view(plan: Plan, measurements: Sequence[Measurement], verdict: Verdict
         rejudged=verdict.rejudged,
         identity=_identity(run),
         bases=_bases(run),
-        decider=_decider(verdict, checks, plan),
+        decider=decider(verdict, plan),
         forest=forest.build(performance),
         deciding=_deciding(performance, checks, plan),
         supporting=_supporting(supporting),
@@ -140,11 +140,12 @@ def _storage_basis(arm: Arm) -> str:
 _FIRST_BY_KIND = ("evidence", "integrity", "performance")  # the judge's order: evidence is never FAIL
 
 
-def _decider(verdict: Verdict, checks: Checks, plan: Plan) -> Decider | None:
+def decider(verdict: Verdict, plan: Plan) -> Decider | None:
     """The first, by kind, of the findings as bad as the verdict.
 
     In a PASS, of the performance checks that equal arms would not pass, the figure closest to its threshold.
     """
+    checks = {check.id: check for check in plan.gate.checks}
     worst = [finding for finding in verdict.findings if finding.outcome is verdict.outcome]
     if verdict.outcome is Outcome.PASS:
         gains = [finding for finding in worst if is_paired(finding, checks) and (forest.margin(finding, 1.0) or 1) < 1]
