@@ -12,8 +12,9 @@ from dataclasses import replace
 from typing import cast
 
 from kvbench import wording
+from kvbench.cells import Run
 from kvbench.model import FORMAT_VERSION, Check, Finding, Measurement, Outcome, Plan, Verdict
-from kvbench.rules import Run, judge_check
+from kvbench.rules import judge_check
 
 
 def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -> Verdict:

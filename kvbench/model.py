@@ -166,6 +166,12 @@ class GateStep:
     __pydantic_config__ = _STRICT
 
 
+Rule = Literal[
+    "each", "paired_log_ratio", "no_difference", "cv", "drift", "hourly_ratio", "availability", "present",
+    "arms_equal", "expected",
+]  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that must hold, of one metric.
@@ -175,7 +181,9 @@ class Check:
     rule  `each`: every selected measurement meets `op limit`. `paired_log_ratio`: the ratio of arm `of` to arm
           `against` over rounds, with Student's t on its logarithm. `cv`: coefficient of variation over rounds.
           `no_difference`: of an arm against itself; that very comparison may not pass, either way round.
-          `drift`: Theil–Sen trend over the run, as a share of the median. `present`: the metric is there.
+          `drift`: Theil–Sen trend over the run, as a share of the median. `hourly_ratio`: of every hour, the median
+          ratio of the rounds of arm `of` to those of arm `against`. `availability`: seconds without service over the
+          run, between measurements and, by `metric`, within them. `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
@@ -189,7 +197,7 @@ class Check:
     kind: Literal["integrity", "performance", "evidence"]
     step: str
     metric: str
-    rule: Literal["each", "paired_log_ratio", "no_difference", "cv", "drift", "present", "arms_equal", "expected"]
+    rule: Rule
     why: str
     op: Literal["<=", ">=", "==", "in", ""] = ""
     limit: float | tuple[float, float] | None = None

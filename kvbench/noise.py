@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from kvbench import stats
+from kvbench.cells import Run
 from kvbench.model import Measurement, Plan
-from kvbench.rules import Run, paired_interval
+from kvbench.rules import paired_interval
 
 
 def round_noise(plan: Plan, measurements: Sequence[Measurement]) -> tuple[float, int] | None:

@@ -66,7 +66,9 @@ def make_step(kind: str, arm: str = "", concurrency: int = 0, round_number: int 
 
 def make_measurement(step: Step, metrics: Mapping[str, Metric], **fields: Any) -> Measurement:
     minute = step.round % 60
-    stamps = [Stamp(f"2026-01-01T10:{minute:02}:{second:02}.000+00:00", second * 10**9) for second in (0, 30)]
+    stamps = [
+        Stamp(f"2026-01-01T10:{minute:02}:{second:02}.000+00:00", (60 * minute + second) * 10**9) for second in (0, 30)
+    ]
     defaults: dict[str, Any] = {"attempt": 1, "basis": "measured", "boot_id": "b"}
     return Measurement(step_id=step.id, start=stamps[0], end=stamps[1], metrics=metrics, **{**defaults, **fields})
 
