@@ -103,6 +103,8 @@ def _medium_is_unproven(run: Run) -> bool:
 
 
 def _what_the_run_was_not(plan: Plan) -> Iterator[str]:
+    if plan.ungated:
+        yield f"Ungated: the gate below had not passed when this one began. The reason given: {plan.ungated}"
     rounds = max((step.round for step in plan.steps), default=0)
     rules = {check.rule for check in plan.gate.checks}
     compares = "paired_log_ratio" in rules
