@@ -20,8 +20,8 @@ def claim(node: Path, run_id: str) -> Path:
     if not node.is_dir():
         raise KvbenchError(f"{node} is not a directory", "mount the storage there, or correct `nodes` in the target")
     try:
-        if not folder.exists():
-            folder.mkdir()
+        folder.mkdir(exist_ok=True)
+        if not folder.is_symlink() and not any(folder.iterdir()):  # new, or left by a kill before it was marked
             (folder / _MARKER).touch()
     except OSError as error:
         raise KvbenchError(f"{node} cannot be written: {error.strerror}", "check its mount options and owner") from None

@@ -15,6 +15,12 @@ def test_a_claimed_folder_is_made_taken_up_again_and_removed(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_a_kill_left_without_its_marker_is_taken_up_again(tmp_path: Path) -> None:
+    (tmp_path / "kvbench-run-1").mkdir()
+    safety.release(safety.claim(tmp_path, "run-1"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_folder_that_is_not_ours_is_neither_used_nor_removed(tmp_path: Path) -> None:
     theirs = tmp_path / "kvbench-run-1"
     theirs.mkdir()

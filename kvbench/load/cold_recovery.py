@@ -166,8 +166,7 @@ def _settle(setup: _Setup) -> _Settled:
 def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str, Any]]:
     """All sessions at once; what they, the device and the engine say about it."""
     context, raw_dir = setup.context, setup.context.raw_dir
-    if hook := context.target.hooks.get("before_wave"):
-        process.run(hook, timeout_s=_DRAIN_TIMEOUT_S)
+    _run_hook(context)
     requests = setup.requests(setup.sessions, setup.params.output_tokens, "wave")
     engine_before = _engine_counters(setup, "engine-before.prom")
     with Sampler(setup.devices, setup.engine.pids) as sampler:
@@ -202,12 +201,23 @@ def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str
         "devices": _source(setup, "devices.parquet"),
         "host": _source(setup, "host.parquet"),
         "engine": _source(setup, "engine-after.prom"),
+        # the emulated engine names every bad page; others only count
+        "faults": _source(setup, next((f.name for f in raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")),
         "files": _source(setup, "evidence.json"),
     }
     metrics = figures.wave_metrics(result, source["requests"]) | common_metrics(seen, source, len(requests))
     if setup.stores_kv:
         metrics |= storage_metrics(setup.expected, seen, source, len(requests))
     return metrics, facts
+
+
+def _run_hook(context: Context) -> None:
+    if hook := context.target.hooks.get("before_wave"):
+        done = process.run(hook, timeout_s=_DRAIN_TIMEOUT_S)
+        if done.returncode:
+            raise StepError(
+                f"the hook before_wave ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}"
+            )
 
 
 def _facts(setup: _Setup, settled: _Settled, seen: Observed, client_self: Mapping[str, Any]) -> dict[str, Any]:

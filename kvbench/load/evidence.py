@@ -44,7 +44,7 @@ class Observed:
 
 def storage_metrics(expected: Expected, seen: Observed, source: Mapping[str, str], requests: int) -> dict[str, Metric]:
     """The metrics of an arm with KV on storage. `source` names the raw file of each group; n counts requests."""
-    devices, engine, files = source["devices"], source["engine"], source["files"]
+    devices, files = source["devices"], source["files"]
 
     def metric(value: float | None, unit: str, where: str, absent: str) -> Metric:
         return Metric(value, unit, requests, where, "" if value is not None else absent)
@@ -69,7 +69,8 @@ def storage_metrics(expected: Expected, seen: Observed, source: Mapping[str, str
             "the target declares no link_bytes_per_s for this arm",
         ),
         "medium_proven": Metric(float(seen.medium_proven), "count", 1, files),
-        **_engine_metrics(expected, seen, engine, requests),
+        **_engine_metrics(expected, seen, source["engine"], requests),
+        "content_mismatches": _counter(seen.engine, "content_mismatches", source["faults"], requests),
     }
 
 
@@ -94,7 +95,6 @@ def _engine_metrics(expected: Expected, seen: Observed, source: str, requests: i
             source,
             "" if hits is not None else "the engine does not export a counter of external hits",
         ),
-        "content_mismatches": _counter(seen.engine, "content_mismatches", source, requests),
         "host_tier_hits": _counter(seen.engine, "host_tier_hit_tokens", source, requests),
         "allocation_failures": _counter(seen.engine, "allocation_failures", source, requests),
     }
