@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kvbench.errors import UsageError
-from kvbench.probes import FioParams
+from kvbench.probes import FioParams, SteadyParams
 
 LAYOUT_BLOCK_BYTES = 1 << 20
+PRECONDITION_BLOCK_BYTES = 128 << 10  # SNIA Solid State Storage Performance Test Specification 2.0
 _OURS = {
     "filename": "kvbench places the files",
     "directory": "kvbench places the files",
@@ -63,7 +64,23 @@ def layout_job(params: FioParams, paths: Sequence[Path], salt: str) -> str:
     return _job_file("layout", options, paths, blocks * LAYOUT_BLOCK_BYTES, salt)
 
 
-def profile_name(params: FioParams) -> str:
+def precondition_job(params: SteadyParams, paths: Sequence[Path], salt: str) -> str:
+    """The job file that writes over the files sequentially in 128 KiB blocks, as often as asked, each time anew."""
+    blocks = -(-params.size_bytes // len(paths) // PRECONDITION_BLOCK_BYTES)
+    options = {
+        "rw": "write",
+        "bs": str(PRECONDITION_BLOCK_BYTES),
+        "ioengine": "libaio",
+        "iodepth": "16",
+        "direct": str(params.options.get("direct", 1)),
+        "refill_buffers": "1",
+        "loops": str(params.precondition_passes),
+        "end_fsync": "1",
+    }
+    return _job_file("precondition", options, paths, blocks * PRECONDITION_BLOCK_BYTES, salt)
+
+
+def profile_name(params: FioParams | SteadyParams) -> str:
     """The profile's name, also where the gate names it by a path."""
     return Path(params.profile).stem
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import UsageError
-from kvbench.fio.jobfile import layout_job, profile_job, randseed
-from kvbench.probes import FioParams
+from kvbench.fio.jobfile import layout_job, precondition_job, profile_job, randseed
+from kvbench.probes import FioParams, SteadyParams
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 NODES = [Path("/mnt/node0/step/fio.data"), Path("/mnt/node:1/step/fio.data")]
@@ -19,6 +19,9 @@ PAGE_READ = FioParams(
     size_bytes=8 << 30,
     runtime_s=30.0,
     page_bytes=8_126_464,
+)
+STEADY_WRITE = SteadyParams(
+    profile="steady-write", options={"rw": "randwrite", "bs": 2097152, "direct": 1}, size_bytes=64 << 30, runtime_s=60.0
 )
 MIXED = FioParams(
     profile="profiles/mixed.yaml",
@@ -34,6 +37,7 @@ MIXED = FioParams(
         ("page-read.fio", profile_job(PAGE_READ, NODES, "1/1")),
         ("page-read-layout.fio", layout_job(PAGE_READ, NODES, "1/1")),
         ("page-read-throttled.fio", profile_job(PAGE_READ, NODES[:1], "1/1", rate_limit_bytes_per_s=500_000_000)),
+        ("steady-write-precondition.fio", precondition_job(STEADY_WRITE, NODES, "1/1")),
         ("mixed.fio", profile_job(MIXED, NODES[:1], "7/2")),
         ("mixed-layout.fio", layout_job(MIXED, NODES[:1], "7/2")),
     ],
