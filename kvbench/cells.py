@@ -111,8 +111,10 @@ def _absence(metric: str, figure: Metric | None) -> str:
 
 
 def _divide(seen: Seen, divide_by: str, run: Run) -> Seen:
-    """The figure ÷ the mean of another step's metric on the same arm."""
+    """The figure ÷ the mean of another step's metric on the same arm, or ÷ what the arm's data sheet states."""
     kind, _, metric = divide_by.partition(".")
+    if kind == "datasheet":
+        return _divide_by_data_sheet(seen, metric, run)
     rows = [row for row in run.rows if row.step.kind == kind and row.step.arm == seen.step.arm]
     divisors = [_figure(row, metric) for row in rows]
     missing = seen.missing or next((d.missing for d in divisors if d.missing), "")
@@ -121,6 +123,15 @@ def _divide(seen: Seen, divide_by: str, run: Run) -> Seen:
         return seen._replace(value=None, missing=missing or f"has no {divide_by} to be held against")
     sources = (*seen.sources, *(source for d in divisors for source in d.sources))
     return seen._replace(value=seen.value / (total / len(divisors)), sources=sources)
+
+
+def _divide_by_data_sheet(seen: Seen, figure: str, run: Run) -> Seen:
+    storage = run.plan.target.arm(seen.step.arm).storage
+    stated = getattr(storage.datasheet, figure) if storage else None
+    if seen.value is None or seen.missing or not stated:
+        missing = seen.missing or f"has no storage.datasheet.{figure} in the target to be held against"
+        return seen._replace(value=None, missing=missing)
+    return seen._replace(value=seen.value / stated, sources=(*seen.sources, "plan.json"))
 
 
 def by_arm(cell: Cell) -> list[tuple[str, list[Row]]]:

@@ -77,16 +77,21 @@ def _held_back(finding: Finding, lacking: dict[str, list[str]]) -> Finding:
 
 # ---------------------------------------------------------------- what the verdict stands on
 
+_COMPARES = ("paired_log_ratio", "hourly_ratio")  # rules that hold the dut against the baseline
+
 
 def _basis(run: Run) -> Iterator[str]:
     """What makes the run a demonstration, in the order of page one."""
     arms = run.plan.target.arms
     bases = {row.measurement.basis for row in run.rows if row.measurement}
-    if "emulated" in bases or any(arm.engine.kind == "emulated" for arm in arms):
+    uses_engine = any(row.step.engine != "none" for row in run.rows)
+    if "emulated" in bases or (uses_engine and any(arm.engine.kind == "emulated" for arm in arms)):
         yield "emulated engine"
     if "simulated" in bases:
         yield "simulated"
-    if any(arm.role == "baseline" and arm.kv == "recompute" for arm in arms):
+    if any(check.rule in _COMPARES for check in run.plan.gate.checks) and any(
+        arm.role == "baseline" and arm.kv == "recompute" for arm in arms
+    ):
         yield "recompute baseline"
     if "simulated" not in bases and _medium_is_unproven(run):
         yield "medium unproven"

@@ -11,7 +11,7 @@ from dataclasses import fields
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
-from kvbench import over_time, stats, wording
+from kvbench import as_ordered, over_time, stats, wording
 from kvbench.cells import (
     BEYOND,
     NOWHERE,
@@ -179,6 +179,7 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Callable[[Check, Cell, Run], list[Fi
     "hourly_ratio": (("<=", ">="), over_time.hourly_ratio),
     "availability": (("<=",), over_time.availability),
     "present": (("",), _present),
+    "expected": (("",), as_ordered.expected),
 }
 
 
