@@ -21,12 +21,12 @@ from kvbench.probes import PROBES
 T = TypeVar("T")
 
 CONTENT_VERSION = 1
-_CONTENT_KEYS = {
+CONTENT_KEYS = {
     "workload": "inference",
     "profile": "fio",
     "pages": "kv",
 }  # a step's param that names a file, and its folder
-_ABOUT_KEYS = ("version", "id", "kind", "why")
+ABOUT_KEYS = ("version", "id", "kind", "why")
 
 
 def content_root() -> Path:
@@ -67,7 +67,7 @@ def load_gate(name: str) -> Loaded:
             raise UsageError(
                 f"{path}: step {step.id}: there is no probe {step.probe!r}", f"one of: {', '.join(PROBES)}"
             )
-        for key, folder in _CONTENT_KEYS.items():
+        for key, folder in CONTENT_KEYS.items():
             if key in step.params:
                 found = _named(folder, str(step.params[key]), path)
                 params[step.id] = _workload(found, step.probe)
@@ -132,12 +132,12 @@ def _workload(path: Path, probe: str) -> dict[str, Any]:
         raise UsageError(f"{path}: key version: expected {CONTENT_VERSION}", "see docs/content.md for the format")
     known = {field.name for field in fields(PROBES[probe].params)}
     for key in document:
-        if key not in known and key not in _ABOUT_KEYS:
+        if key not in known and key not in ABOUT_KEYS:
             raise UsageError(
                 f"{path}:{_line(document, (key,))}: unknown key {key!r} for a step of {probe}",
                 f"one of: {', '.join(sorted(known))}",
             )
-    return {key: value for key, value in _plain(document).items() if key not in _ABOUT_KEYS}
+    return {key: value for key, value in _plain(document).items() if key not in ABOUT_KEYS}
 
 
 def _text(path: Path) -> str:

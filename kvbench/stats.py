@@ -91,6 +91,16 @@ def rounds_to_decide(log_ratio_mean: float, log_sd: float, limit: float, confide
     return next((n for n, width in enumerate(widths, start=2) if width * log_sd < distance), None)
 
 
+def mean_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
+    """Half the width of the two-sided interval of the mean, by Student's t. Raises ValueError below two values."""
+    n = len(values)
+    if n < 2:
+        raise ValueError("an interval needs two values")
+    mean = math.fsum(values) / n
+    sd = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / (n - 1))
+    return _t_quantile(n - 1, confidence) * sd / math.sqrt(n)
+
+
 def coefficient_of_variation(values: Sequence[float]) -> float:
     """Sample standard deviation ÷ mean. Raises ValueError below two values or at a mean of 0."""
     n = len(values)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 _BYTES = {
@@ -114,6 +114,9 @@ class _Parsed:
         from pydantic_core import core_schema
 
         return core_schema.no_info_before_validator_function(self.parse, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "string"}]}
 
 
 SizeBytes = Annotated[int, _Parsed(parse_bytes)]

@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import doctor, engine, fio, gate, load, runs
+from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -29,7 +29,10 @@ runs.register(app)
 doctor.register(app)
 engine.register(app)
 load.register(app)
+compare.register(app)
+schema.register(app)
 app.add_typer(fio.app, name="fio")
+app.add_typer(campaign.app, name="campaign")
 
 
 def _version(asked: bool) -> None:
