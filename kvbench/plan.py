@@ -197,10 +197,10 @@ def _page(size: str | int) -> tuple[str, dict[str, int]]:
     if size == "model":
         return "model", {}
     page_bytes = parse_bytes(size)
-    unit, name = next(
-        (unit, name) for unit, name in ((2**20, "MiB"), (2**10, "KiB"), (1, "B")) if not page_bytes % unit
-    )
-    return f"{page_bytes // unit}{name}", {"page_bytes": page_bytes}
+    for unit, name in ((2**20, "MiB"), (2**10, "KiB")):
+        if page_bytes % unit == 0 and page_bytes < 2**10 * unit:
+            return f"{page_bytes // unit}{name}", {"page_bytes": page_bytes}
+    return f"{page_bytes}B", {"page_bytes": page_bytes}
 
 
 def _arms(gate_step: GateStep, target: Target) -> list[Arm | None]:
