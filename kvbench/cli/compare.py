@@ -11,6 +11,8 @@ from kvbench.cli.gate import Json
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from kvbench.compare import Comparison, Figure, Run
 
 
@@ -57,14 +59,13 @@ def _say_differences(comparison: Comparison) -> None:
 
     from kvbench.cli import show
 
-    show.say("")
     if not comparison.differences:
         show.say("nothing differs in the set-up")
         return
     table = Table("differs in the set-up", *_headings(comparison), box=None, pad_edge=False)
     for difference in comparison.differences:
         table.add_row(difference.what, *(value or "–" for value in difference.values))
-    show.console.print(table, markup=False)
+    _print(table)
 
 
 def _say_figures(comparison: Comparison) -> None:
@@ -77,9 +78,8 @@ def _say_figures(comparison: Comparison) -> None:
     for row in judged:
         cells = [_cell(figure, row.unit, number) for number, figure in enumerate(row.figures)]
         table.add_row(row.kind, row.cell, row.arm, row.metric, *cells)
-    show.say("")
-    show.console.print(table, markup=False)
-    show.say("mean over n rounds, with its 95 % interval; × is the ratio to run 1")
+    _print(table)
+    show.say("mean ± half of its 95 % interval, over n rounds; × is the ratio to run 1")
     if rest := len(comparison.rows) - len(judged):
         show.say(f"{rest} figures that no check looks at are in --json FILE")
 
@@ -93,8 +93,18 @@ def _cell(figure: Figure | None, unit: str, number: int) -> str:
 
     if figure is None:
         return "–"
-    text = format_value(figure.mean, unit)
-    if figure.low is not None and figure.high is not None:
-        text += f" [{format_value(figure.low, unit)}, {format_value(figure.high, unit)}]"
-    ratio = f" ×{figure.ratio:.3g}" if number and figure.ratio is not None else ""
-    return f"{text} n={figure.n}{ratio}"
+    spread = "" if figure.high is None else f" ± {format_value(figure.high - figure.mean, unit)}"
+    ratio = f"  ×{figure.ratio:.3g}" if number and figure.ratio is not None else ""
+    return f"{format_value(figure.mean, unit)}{spread}  n={figure.n}{ratio}"
+
+
+def _print(table: Table) -> None:
+    """To a terminal in columns that wrap; to a file or pipe at its natural width, so that a line stays whole."""
+    from rich.console import Console
+    from rich.measure import Measurement
+
+    from kvbench.cli.show import console
+
+    natural = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
+    console.print()
+    (console if console.is_terminal else Console(highlight=False, width=natural)).print(table, markup=False)
