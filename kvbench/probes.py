@@ -85,6 +85,26 @@ class EnvironmentParams:
 
 
 @dataclass(frozen=True, slots=True)
+class InventoryParams:
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class HealthParams:
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyParams:
+    """`size_bytes` 0: `capacity_share` of the file systems under the arm's nodes."""
+
+    size_bytes: SizeBytes = 0
+    capacity_share: float = 0.01
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class FioParams:
     """`options` go into the job file unchanged; `{page_bytes}` in a value is the arm's page size in bytes."""
 
@@ -271,6 +291,25 @@ PAGE_METRICS: Mapping[str, str] = {
     "medium_proven": "count",
 }
 
+HEALTH_METRICS: Mapping[str, str] = {
+    "critical_warning": "count",  # NVMe's bit mask; every figure is the worst of the arm's drives
+    "media_errors": "count",
+    "spare_margin_share": "share",  # available spare − its threshold
+    "wear_share": "share",
+    "wear_margin_share": "share",  # the target's wear_limit_share − wear
+    "error_log_entries": "count",
+    "temperature_max_c": "°C",
+    "lifetime_written_bytes": "B",  # of all drives together
+    "settings_declared": "count",  # settings that the target declares
+    "settings_fingerprint": "",  # of what the hook show_settings printed; equal figures are equal settings
+}
+
+VERIFY_METRICS: Mapping[str, str] = {
+    "verify_errors": "count",  # blocks that came back wrong
+    "verified_bytes": "B",
+    "verified_share": "share",  # of the capacity of the arm's file systems
+}
+
 # Rates assumed for estimates only; the plan says that they are assumptions.
 _ASSUMED_BYTES_PER_S = 1e9
 _ASSUMED_PREFILL_TOKENS_PER_S = 4000.0
@@ -282,6 +321,17 @@ _SETTLE_S = 2.0
 
 def _cost_environment(params: EnvironmentParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     return Cost(seconds=2)
+
+
+def _cost_inventory(params: InventoryParams | HealthParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    return Cost(seconds=5)
+
+
+def _cost_verify(params: VerifyParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    """Without a size or an ordered capacity nothing is known before the run; the probe then looks for space itself."""
+    ordered = arm.storage.expect.capacity_bytes if arm and arm.storage else None
+    size = params.size_bytes or int(params.capacity_share * (ordered or 0))
+    return Cost(seconds=2 * size / _ASSUMED_BYTES_PER_S, written_bytes=size, space_bytes=size, read_bytes=size)
 
 
 def _cost_fio(params: FioParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
@@ -343,6 +393,18 @@ PROBES: Mapping[str, ProbeSpec] = {
         params=EnvironmentParams,
         metrics={"processors": "count", "memory_bytes": "B"},
         cost=_cost_environment,
+    ),
+    "host.inventory": ProbeSpec(
+        call="kvbench.host.inventory:measure",
+        params=InventoryParams,
+        metrics={"devices": "count", "pcie_degraded_devices": "count", "medium_proven": "count"},
+        cost=_cost_inventory,
+    ),
+    "host.health": ProbeSpec(
+        call="kvbench.host.health:measure", params=HealthParams, metrics=HEALTH_METRICS, cost=_cost_inventory
+    ),
+    "fio.verify": ProbeSpec(
+        call="kvbench.fio.verify:measure", params=VerifyParams, metrics=VERIFY_METRICS, cost=_cost_verify
     ),
     "fio.profile": ProbeSpec(call="kvbench.fio.probe:measure", params=FioParams, metrics=FIO_METRICS, cost=_cost_fio),
     "fio.steady": ProbeSpec(

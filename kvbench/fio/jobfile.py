@@ -10,11 +10,13 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from kvbench.errors import UsageError
 from kvbench.probes import FioParams, SteadyParams
 
 LAYOUT_BLOCK_BYTES = 1 << 20
+CHECKSUM = "crc32c"
 PRECONDITION_BLOCK_BYTES = 128 << 10  # SNIA Solid State Storage Performance Test Specification 2.0
 _OURS = {
     "filename": "kvbench places the files",
@@ -24,6 +26,7 @@ _OURS = {
     "randseed": "kvbench derives it from the step's seed",
 }
 _SIZES = ("bs", "blocksize", "bsrange", "ba", "offset", "io_size", "offset_increment", "rate")
+_OFFSETS = 1 << 20  # of a verified file: up to 1 TiB, within what every file system takes
 _PLAIN = re.compile(r"[0-9,:/%-]+")
 _HEADER = """\
 ; Sizes are plain bytes: what a suffix means to fio depends on kb_base.
@@ -78,6 +81,30 @@ def precondition_job(params: SteadyParams, paths: Sequence[Path], salt: str) -> 
         "end_fsync": "1",
     }
     return _job_file("precondition", options, paths, blocks * PRECONDITION_BLOCK_BYTES, salt)
+
+
+def verify_job(rw: Literal["write", "read"], size_bytes: int, paths: Sequence[Path], salt: str) -> str:
+    """The job file that writes blocks with a checksum, or the one that reads them back and goes on after a wrong one.
+
+    The blocks begin at an offset that follows from `salt`: fio finds a block whose header has another one.
+    """
+    blocks = -(-size_bytes // len(paths) // LAYOUT_BLOCK_BYTES)
+    options = {
+        "rw": rw,
+        "bs": str(LAYOUT_BLOCK_BYTES),
+        "offset": str((randseed(salt, "offset") % _OFFSETS) * LAYOUT_BLOCK_BYTES),
+        "fallocate": "none",  # the file has a hole before the offset
+        "ioengine": "libaio",
+        "iodepth": "16",
+        "direct": "1",
+        "refill_buffers": "1",
+        "verify": CHECKSUM,
+        "do_verify": "0" if rw == "write" else "1",
+        "continue_on_error": "verify",
+        "verify_state_save": "0",
+        "end_fsync": "1",
+    }
+    return _job_file("verify", options, paths, blocks * LAYOUT_BLOCK_BYTES, salt)
 
 
 def profile_name(params: FioParams | SteadyParams) -> str:
