@@ -176,9 +176,11 @@ def advice(rungs: Iterable[Rung], lane: str, folder: Path) -> tuple[str, str]:
         return "all gates have passed", f"kvbench campaign report {folder}"
     latest = rung.latest
     if latest and (latest.verdict is None or _lacks(latest)):
-        return f"{rung.gate} {standing(rung)}: go on with it", f"kvbench resume {latest.path}"
-    whose = f" --party {lane}" if lane else ""
-    command = f"kvbench run gate {rung.gate} --campaign {folder}{whose}{' --quick' if rung.demonstration else ''}"
+        verb = "soak start" if latest.plan.slice_s else "resume"
+        return f"{rung.gate} {standing(rung)}: go on with it", f"kvbench {verb} {latest.path}"
+    verb = "soak start" if rung.gate == "G4" and not rung.demonstration else f"run gate {rung.gate}"
+    command = f"kvbench {verb} --campaign {folder}"
+    command += f"{f' --party {lane}' if lane else ''}{' --quick' if rung.demonstration else ''}"
     if latest is None or latest.verdict is None:
         return f"run {rung.gate}", command
     return f"{rung.gate} {_REMEDIES[latest.verdict.outcome]}", command

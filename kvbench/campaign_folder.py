@@ -31,6 +31,7 @@ from kvbench.campaign import (
     is_demonstration,
     party_of,
 )
+from kvbench.carry import carried
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.model import FORMAT_VERSION
 
@@ -105,9 +106,8 @@ class CampaignFolder:
             raise KvbenchError(obstacle, f"{command}; or --ungated REASON, which page one prints")
         if ungated and not obstacle:
             raise UsageError("--ungated: nothing keeps this gate from running", "leave --ungated out")
-        noise = self._noise(rungs, lane) if gate == "G3" else {}
         run_path = self._runs(lane) / f"{now:%Y-%m-%dT%H-%M-%S}-{gate}"
-        return Entry(self, run_path, self.target_file, {"ungated": ungated, **noise})
+        return Entry(self, run_path, self.target_file, {"ungated": ungated, **self._carried(gate, rungs, lane)})
 
     def freeze(self, gate: str, now: datetime) -> None:
         """Take the digests that no later gate may differ from. The first gate does it; later ones find it done."""
@@ -154,16 +154,12 @@ class CampaignFolder:
                 run = journal.RunFolder.open(path)
                 yield Attempt(path, run.plan, tuple(run.measurements()), run.load_verdict())
 
-    def _noise(self, rungs: Sequence[Rung], lane: str) -> dict[str, Any]:
-        """The spread of rounds that the lane's G2 measured of the dut against itself, for the plan of G3."""
-        from kvbench.noise import round_noise
-
-        attempt = next(rung.decisive for rung in rungs if (rung.gate, rung.lane) == ("G2", lane))
-        noise = round_noise(attempt.plan, attempt.measurements) if attempt else None
-        if attempt is None or noise is None:
+    def _carried(self, gate: str, rungs: Sequence[Rung], lane: str) -> dict[str, Any]:
+        """What the lane's own G2 measured that the gate's plan is made with."""
+        baseline = next(rung.decisive for rung in rungs if (rung.gate, rung.lane) == ("G2", lane))
+        if baseline is None:
             return {}
-        spread, pairs = noise
-        return {"round_cv": spread, "round_cv_source": f"of {pairs} pairs of rounds A/A in {attempt.path.name}"}
+        return carried(content.load_gate(gate).gate, baseline.plan, baseline.measurements, baseline.path.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,6 +260,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """Params of a gate step that are not those of its file, because an earlier run of the campaign measured them."""
+
+    step: str
+    params: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything that a run is going to do, fixed before it begins.
 
@@ -280,6 +289,7 @@ class Plan:
     round_cv: float | None = None
     round_cv_source: str = ""
     ungated: str = ""
+    overrides: tuple[Override, ...] = ()
 
 
 # ---------------------------------------------------------------- the measurement: what came out

@@ -14,7 +14,19 @@ import kvbench
 from kvbench.content import Loaded, digest
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
-from kvbench.model import FORMAT_VERSION, Arm, Check, DataSheet, Gate, GateStep, Measurement, Plan, Step, Target
+from kvbench.model import (
+    FORMAT_VERSION,
+    Arm,
+    Check,
+    DataSheet,
+    Gate,
+    GateStep,
+    Measurement,
+    Override,
+    Plan,
+    Step,
+    Target,
+)
 from kvbench.probes import PROBES, Cost, ProbeSpec
 from kvbench.units import format_bytes, format_seconds, parse_bytes
 
@@ -34,6 +46,7 @@ class Options:
     round_cv: float | None = None
     round_cv_source: str = ""
     ungated: str = ""
+    overrides: tuple[Override, ...] = ()
 
 
 def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], options: Options) -> Plan:
@@ -69,6 +82,7 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
         round_cv=options.round_cv,
         round_cv_source=options.round_cv_source,
         ungated=options.ungated,
+        overrides=options.overrides,
     )
 
 
@@ -140,6 +154,8 @@ class _Expansion:
         concurrency = quick.pop("concurrency", gate_step.concurrency)
         page_sizes = quick.pop("page_bytes", gate_step.page_bytes)
         base = {**self.loaded.params.get(gate_step.id, {}), **gate_step.params, **quick}
+        for override in self.options.overrides:
+            base |= override.params if override.step == gate_step.id else {}
         known = {field.name for field in fields(PROBES[gate_step.probe].params)}
         if self.target.session_tokens and "session_tokens" in known:
             base["session_tokens"] = self.target.session_tokens
@@ -316,6 +332,8 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     destructive = sorted({step.probe for step in plan.steps if PROBES[step.probe].destructive})
     lines.append(f"destructive: {', '.join(destructive) if destructive else 'nothing; only folders of our own making'}")
     lines += [f"  {line}" for line in decidable(plan)]
+    for override in plan.overrides:
+        lines += [f"  {override.step}: {key} = {value} ({override.source})" for key, value in override.params.items()]
     if steps:
         lines += [f"  {step.id}: {cost(step, plan, shapes).seconds:.0f} s expected" for step in plan.steps]
     return lines
