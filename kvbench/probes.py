@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from kvbench import kv
-from kvbench.model import Arm, Measurement, Step, Target
-from kvbench.units import Seconds, SizeBytes
+from kvbench.model import Arm, Measurement, Step, Storage, Target
+from kvbench.units import RateBytes, Seconds, SizeBytes
 
 if TYPE_CHECKING:
     from kvbench.engine.lifecycle import EngineHandle
@@ -59,6 +59,7 @@ class Cost:
     written_bytes: int = 0
     space_bytes: int = 0  # most that it holds on the arm's nodes at any moment
     read_bytes: int = 0
+    evidence_bytes: int = 64 * 1024  # what it leaves in the run folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +183,30 @@ class KvPagesParams:
     def write_pages_kept(self) -> int:
         """Pages that the writes beside the reads leave on storage; older ones are deleted."""
         return 8 * self.write_concurrency
+
+
+@dataclass(frozen=True, slots=True)
+class ChurnParams:
+    """One slice of pages that come and go: each is written, read once when it is the oldest, deleted, and replaced.
+
+    `rate_bytes_per_s` paces the reads, and with them the writes; 0: as fast as they go. `hook` is a hook of the
+    target that is run in the course of the slice; a gate step's own key of that name fills it in.
+    """
+
+    pages: str
+    slice_s: Seconds
+    working_set_bytes: SizeBytes
+    queue_depth: int = 8
+    rate_bytes_per_s: RateBytes = 0
+    page_bytes: SizeBytes = 0
+    hook: str = ""
+
+    __pydantic_config__ = _STRICT
+
+    def kept_bytes(self, storage: Storage | None) -> int:
+        """The working set: twice the array's declared cache at least, and enough for several at every queue place."""
+        cache_bytes = storage.array_cache_bytes or 0 if storage else 0
+        return max(self.working_set_bytes, 2 * cache_bytes, 4 * self.queue_depth * self.page_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +335,31 @@ VERIFY_METRICS: Mapping[str, str] = {
     "verified_share": "share",  # of the capacity of the arm's file systems
 }
 
+CHURN_METRICS: Mapping[str, str] = {
+    "read_bandwidth_bytes_per_s": "B/s",  # while pages come and go, without the first writing of the working set
+    "write_bandwidth_bytes_per_s": "B/s",
+    "read_latency_p50_s": "s",  # of a whole page
+    "read_latency_p99_s": "s",
+    "bytes_read": "B",
+    "bytes_written": "B",  # with the first writing of the working set
+    "content_mismatches": "count",  # pages that came back wrong, or not at all
+    "io_errors": "count",
+    "duty_share": "share",  # time with an I/O under way, or held back by the stated rate alone ÷ the slice
+    "longest_stall_s": "s",
+    "unavailable_s": "s",  # stalls above 60 s, added up
+    "ledger_ratio": "ratio",  # bytes that the devices read ÷ bytes of the pages that were read
+    "residency_share": "share",  # of the pages, in the page cache at the end
+    "cpu_pressure_share": "share",
+    "medium_proven": "count",
+    "media_errors": "count",  # new ones in this slice, of all drives together
+    "media_errors_total": "count",  # the drives' own counters at its end
+    "temperature_max_c": "°C",
+    "wear_share": "share",
+    "lifetime_written_bytes": "B",
+    "fault_outage_s": "s",
+    "fault_recovery_s": "s",
+}
+
 # Rates assumed for estimates only; the plan says that they are assumptions.
 _ASSUMED_BYTES_PER_S = 1e9
 _ASSUMED_PREFILL_TOKENS_PER_S = 4000.0
@@ -383,6 +433,19 @@ def _cost_pages(params: KvPagesParams, arm: Arm | None, shape: kv.ModelShape | N
     return Cost(seconds, written, copies * pages_bytes + beside, copies * pages_bytes)
 
 
+def _cost_churn(params: ChurnParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    kept = params.kept_bytes(arm.storage if arm else None)
+    rate = min(params.rate_bytes_per_s or _ASSUMED_BYTES_PER_S, _ASSUMED_BYTES_PER_S) / 2  # reads and writes share it
+    turned_over = int(max(0.0, params.slice_s - kept / _ASSUMED_BYTES_PER_S) * rate)
+    return Cost(
+        seconds=params.slice_s,
+        written_bytes=kept + turned_over,
+        space_bytes=kept + 2 * params.queue_depth * params.page_bytes,
+        read_bytes=turned_over,
+        evidence_bytes=24 * 1024 + int(params.slice_s) * 10,
+    )
+
+
 def _cost_fake(params: FakeParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     return Cost(seconds=0.01)
 
@@ -412,6 +475,9 @@ PROBES: Mapping[str, ProbeSpec] = {
     ),
     "kv.pages": ProbeSpec(
         call="kvbench.store.probe:measure", params=KvPagesParams, metrics=PAGE_METRICS, cost=_cost_pages
+    ),
+    "kv.churn": ProbeSpec(
+        call="kvbench.store.churn:measure", params=ChurnParams, metrics=CHURN_METRICS, cost=_cost_churn
     ),
     "load.cold_recovery": ProbeSpec(
         call="kvbench.load.cold_recovery:measure",
