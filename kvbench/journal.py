@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -114,9 +115,14 @@ class RunFolder:
 
     def begin(self, step: Step) -> int:
         """Note that a step begins; returns the number of this attempt, from 1."""
-        attempt = 1 + len([line for line in self._lines() if line["event"] == "begin" and line["step"] == step.id])
+        attempt = self._attempts[step.id] = self._attempts[step.id] + 1
         self._append({"event": "begin", "step": step.id, "attempt": attempt})
         return attempt
+
+    @cached_property
+    def _attempts(self) -> Counter[str]:
+        """Counted once: to read the journal before each of a soak's thousands of steps would take ever longer."""
+        return Counter(line["step"] for line in self._lines() if line["event"] == "begin")
 
     def finish(self, measurement: Measurement) -> None:
         """Persist a measurement: after this returns, its step is done."""
@@ -196,11 +202,11 @@ class RunFolder:
         except FileNotFoundError:
             return ""
 
-    def reopen(self) -> bool:
-        """Take back `end`; returns whether there was anything to take back."""
-        was_over = bool(self.ended())
+    def reopen(self) -> str:
+        """Let a run that is over go on; returns how it had ended, as `ended` does."""
+        how = self.ended()
         (self.path / "ended").unlink(missing_ok=True)
-        return was_over
+        return how
 
     # ------------------------------------------------------------ the rest
 

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from kvbench import wording
+from kvbench import lasting, wording
 from kvbench.cells import Run
 from kvbench.model import FORMAT_VERSION, Check, Finding, Measurement, Outcome, Plan, Verdict
 from kvbench.rules import judge_check
+from kvbench.units import format_seconds
 
 
 def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -> Verdict:
@@ -26,20 +27,26 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     basis = tuple(_basis(run))
     findings: list[Finding] = []
     warned: list[str] = []
+    unjudged: list[str] = []
     for check in plan.gate.checks:
         if basis and check.demonstration == "skip":
-            warned.append(wording.sentence(f"{check.id} was not judged in a demonstration"))
+            unjudged.append(check.id)
             continue
         for finding in judge_check(check, run):
-            breached = finding.outcome is not Outcome.PASS and finding.observed is not None
-            if breached and basis and check.demonstration == "warn":
+            bad = basis and finding.outcome is not Outcome.PASS
+            if bad and check.demonstration == "warn" and finding.observed is not None:
                 warned.append(wording.sentence(wording.because(finding)))
+            elif bad and check.demonstration == "known" and finding.observed is None:
+                unjudged.append(check.id)
             else:
                 findings.append(finding)
+    if unjudged:
+        warned.append(f"Not judged in a demonstration: {', '.join(dict.fromkeys(unjudged))}.")
     findings = _hold_back_without_evidence(findings)
     outcomes = {finding.outcome for finding in findings} or {Outcome.INCONCLUSIVE}
     outcome = max(outcomes, key=lambda outcome: outcome.severity)
-    warnings = [*_what_the_run_was_not(plan), *_notes(findings, plan), *warned, *_warnings_of_probes(run)]
+    stopped = [wording.sentence(clause)] if (clause := _ended_early(run)) else []
+    warnings = [*stopped, *_what_the_run_was_not(plan), *_notes(findings, plan), *warned, *_warnings_of_probes(run)]
     return Verdict(
         version=FORMAT_VERSION,
         gate=plan.gate.id,
@@ -116,12 +123,25 @@ def _what_the_run_was_not(plan: Plan) -> Iterator[str]:
     if rules & {"paired_log_ratio", "no_difference"} and rounds < plan.gate.rounds:
         quick = "Quick run: " if plan.quick else ""
         yield f"{quick}{wording.count(rounds, 'round')}, where the gate asks for {plan.gate.rounds}."
-    if plan.target.session_tokens is not None:
+    if plan.target.session_tokens is not None and any("session_tokens" in step.params for step in plan.steps):
         yield f"Sessions were shortened to {plan.target.session_tokens:,} tokens for this target."
     if compares:
         has_hooks = {"node_add", "node_remove"} <= plan.target.hooks.keys()
         reason = "no step adds or removes a node" if has_hooks else "the target has no hooks node_add and node_remove"
         yield f"Scaling was not part of this run: {reason}."
+
+
+def _ended_early(run: Run) -> str:
+    """Of a gate that lasts: how far it came and what is missing; "" of one that was run to its end."""
+    slices = {row.step.round for row in run.rows if row.step.round}
+    missing = {row.step.round for row in run.rows if row.step.round and row.measurement is None}
+    if not missing or not run.plan.slice_s:
+        return ""
+    planned_s, missing_s = len(slices) * run.plan.slice_s, len(missing) * run.plan.slice_s
+    return (
+        f"the run ended in {lasting.place(planned_s - missing_s, planned_s)}: "
+        f"{format_seconds(missing_s)} of {format_seconds(planned_s)} were not run"
+    )
 
 
 def _notes(findings: Sequence[Finding], plan: Plan) -> Iterator[str]:
@@ -149,6 +169,8 @@ def _why(outcome: Outcome, findings: Sequence[Finding], run: Run) -> str:
         return "no check of this gate is about this target, so nothing was judged"
     if outcome is Outcome.PASS:
         return _why_passed(findings, run.plan)
+    if outcome is Outcome.INCONCLUSIVE and (clause := _ended_early(run)):
+        return clause
     order = ("evidence", "integrity", "performance")  # evidence is never FAIL
     decisive = min((f for f in findings if f.outcome is outcome), key=lambda finding: order.index(finding.kind))
     if decisive.kind != "evidence":

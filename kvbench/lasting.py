@@ -6,6 +6,7 @@ next only the wall clock leads; set back across a reboot, it makes the gap there
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,6 +108,13 @@ def is_hourly(placed: Iterable[Span]) -> bool:
     """Whether a run is long enough to be looked at hour by hour."""
     ends = [span.end_s for span in placed]
     return max(ends, default=0.0) >= _HOURLY_FROM_S
+
+
+def place(done_s: float, planned_s: float) -> str:
+    """Where a run stands: `hour 31 of 72`; one planned for less than an hour, `minute 4 of 10`."""
+    unit, unit_s = ("hour", _HOUR_S) if planned_s >= _HOUR_S else ("minute", 60.0)
+    planned = math.ceil(planned_s / unit_s)
+    return f"{unit} {min(int(done_s // unit_s) + 1, planned)} of {planned}"
 
 
 def hourly_medians(times_s: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:

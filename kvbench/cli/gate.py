@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kvbench.errors import Exit, UsageError
+from kvbench.units import parse_seconds
 
 if TYPE_CHECKING:
+    from kvbench.campaign_folder import Entry
     from kvbench.journal import RunFolder
     from kvbench.model import Outcome, Plan, Verdict
+    from kvbench.plan import Options
 
 RUNS = Path("kvbench-runs")
 
@@ -23,8 +26,25 @@ TargetFile = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Fewer rounds and cells: minutes. The verdict says so.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Rounds per cell, instead of the gate's own.")]
+Duration = Annotated[
+    float | None,
+    typer.Option("--duration", parser=parse_seconds, metavar="TIME", help="How long a gate that lasts runs, as 72h."),
+]
+Slice = Annotated[
+    float | None,
+    typer.Option("--slice", parser=parse_seconds, metavar="TIME", help="How long each slice of it is, as 10m."),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts, data and the order of arms.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="The result for machines; - is stdout.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: kvbench-runs/DATE-GATE).")]
+InCampaign = Annotated[
+    Path | None, typer.Option("--campaign", help="Run it in this campaign: its target, its ladder, its folder.")
+]
+Party = Annotated[str, typer.Option("--party", help="Whose run it is, in an independent campaign.")]
+Ungated = Annotated[
+    str, typer.Option("--ungated", metavar="REASON", help="Run although the gate below has not passed.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a run on a target.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -45,36 +65,28 @@ def run_gate(
     target: TargetFile = None,
     quick: Quick = False,
     rounds: Rounds = None,
+    duration: Duration = None,
+    slice: Slice = None,
     seed: Seed = 1,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Run folder to make (default: kvbench-runs/DATE-GATE).")
-    ] = None,
+    out: Out = None,
     keep_data: Annotated[
         bool, typer.Option("--keep-data", help="Leave the KV pages on the target afterwards.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a run on a target.")] = False,
+    campaign: InCampaign = None,
+    party: Party = "",
+    ungated: Ungated = "",
+    yes: Yes = False,
     json: Json = None,
 ) -> None:
     """Run a gate to its verdict and report. Exit code: 0 PASS, 1 FAIL, 3 INCONCLUSIVE.
 
     Example:  kvbench run gate G3 --target fx100.yaml
     """
-    from kvbench import content, journal, plan
-    from kvbench.cli import show
+    from kvbench.plan import Options
 
-    path = out or _new_run_path(gate)
-    if path.exists():
-        raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
-    loaded = content.load_gate(gate)
-    chosen = content.load_target(target) if target else content.demo_target(path.resolve())
-    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, keep_data))
-    _show_plan(fixed)
-    if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
-        raise typer.Exit(Exit.INTERRUPTED)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = journal.RunFolder.create(path, fixed, loaded.files, loaded.source.resolve())
-    show.say(f"run folder: {path}")
-    _execute_and_judge(folder, json)
+    options = Options(seed, quick, rounds, keep_data, duration, slice)
+    folder = new_run(gate, options, target, out, enter(gate, campaign, party, ungated), yes)
+    raise typer.Exit(carry_on(folder, json))
 
 
 def resume(run: Run, json: Json = None) -> None:
@@ -83,8 +95,12 @@ def resume(run: Run, json: Json = None) -> None:
     Example:  kvbench resume kvbench-runs/2026-11-30T16-25-00-G3
     """
     from kvbench import journal
+    from kvbench.cli import show
 
-    _execute_and_judge(journal.RunFolder.open(run), json)
+    folder = journal.RunFolder.open(run)
+    if folder.reopen() == "stopped":
+        show.say("note: the run had been stopped; it goes on")
+    raise typer.Exit(carry_on(folder, json))
 
 
 def plan_gate(
@@ -92,6 +108,8 @@ def plan_gate(
     target: TargetFile = None,
     quick: Quick = False,
     rounds: Rounds = None,
+    duration: Duration = None,
+    slice: Slice = None,
     seed: Seed = 1,
     json: Json = None,
 ) -> None:
@@ -104,7 +122,9 @@ def plan_gate(
 
     loaded = content.load_gate(gate)
     chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN")
-    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds))
+    fixed = plan.make_plan(
+        loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, False, duration, slice)
+    )
     _show_plan(fixed, steps=True)
     show.write_json(journal.as_plain(fixed), json)
 
@@ -120,11 +140,54 @@ def judge(
     """
     from kvbench import journal
 
-    _finish(journal.RunFolder.open(run), json, gate)
+    raise typer.Exit(finish(journal.RunFolder.open(run), json, gate))
 
 
-def _execute_and_judge(folder: RunFolder, json: str | None) -> None:
-    from kvbench import clock, content, plan, run
+def enter(gate: str, campaign: Path | None, party: str, ungated: str) -> Entry | None:
+    """The place of a run in a campaign, or None outside of one. Raises KvbenchError where the ladder refuses."""
+    from kvbench import clock
+    from kvbench.campaign_folder import CampaignFolder
+
+    if campaign is None:
+        if party or ungated:
+            raise UsageError("--party and --ungated are said of a gate of a campaign", "add --campaign DIR")
+        return None
+    return CampaignFolder.open(campaign).enter(gate, party, ungated, clock.wall())
+
+
+def new_run(
+    gate: str, options: Options, target: Path | None, out: Path | None, entry: Entry | None, yes: bool
+) -> RunFolder:
+    """Show the plan, ask, and make the run folder. Nothing is measured yet."""
+    from dataclasses import replace
+
+    from kvbench import clock, content, journal, plan
+    from kvbench.cli import show
+
+    if entry and (out or target):
+        raise UsageError("--campaign brings its own target and folder", "leave --target and --out out")
+    path = entry.run_path if entry else out or _new_run_path(gate)
+    target = entry.target_file if entry else target
+    if path.exists():
+        raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
+    loaded = content.load_gate(gate)
+    chosen = content.load_target(target) if target else content.demo_target(path.resolve())
+    options = replace(options, **entry.options) if entry else options
+    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), options)
+    _show_plan(fixed)
+    if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
+        raise typer.Exit(Exit.INTERRUPTED)
+    if entry:
+        entry.campaign.freeze(gate, clock.wall())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = journal.RunFolder.create(path, fixed, loaded.files, loaded.source.resolve())
+    show.say(f"run folder: {path}")
+    return folder
+
+
+def carry_on(folder: RunFolder, json: str | None) -> Exit:
+    """Measure what is left, judge, report. The run is then over, unless it was stopped before its end."""
+    from kvbench import clock, content, plan, run, soak_life
     from kvbench.cli import show
 
     if edited := folder.edited_source():
@@ -136,12 +199,15 @@ def _execute_and_judge(folder: RunFolder, json: str | None) -> None:
     todo = plan.remaining(folder.plan, folder.measurements())
     expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in todo}
     with show.Watch(expected_s, clock.monotonic_ns).live() as watch:
-        run.execute(folder, shapes, watch)
-    _finish(folder, json, None)
+        run.execute(folder, shapes, soak_life.Recording(watch, folder) if folder.plan.slice_s else watch)
+    code = finish(folder, json)
+    if not folder.ended():
+        folder.end("finished")
+    return code
 
 
-def _finish(folder: RunFolder, json: str | None, gate: Path | None) -> None:
-    """Judge, save, report, print, and leave with the verdict's exit code."""
+def finish(folder: RunFolder, json: str | None, gate: Path | None = None) -> Exit:
+    """Judge, save, report, print; returns the verdict's exit code."""
     from kvbench import journal
     from kvbench.cli import show
 
@@ -154,7 +220,7 @@ def _finish(folder: RunFolder, json: str | None, gate: Path | None) -> None:
         show.say(f"{name}: {show.short(path)}")
     result: dict[str, Any] = {"run": str(folder.path), "verdict": journal.as_plain(verdict)}
     show.write_json({**result, "files": {name: str(path) for name, path in files.items()}}, json)
-    raise typer.Exit(exit_code(verdict.outcome))
+    return exit_code(verdict.outcome)
 
 
 def _judged(folder: RunFolder, gate: Path | None) -> Verdict:
