@@ -189,7 +189,8 @@ class Check:
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
     divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps);
           "datasheet.figure": by what the arm's data sheet states.
-    demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged (`skip`).
+    demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged, either never (`skip`)
+          or where there is no figure (`known`: the others are judged).
     at    `every` cell, or only the one of `highest` concurrency.
     """
 
@@ -209,7 +210,7 @@ class Check:
     at: Literal["every", "highest"] = "every"
     note_above: float | None = None  # a pass beyond this value carries `note`
     note: str = ""
-    demonstration: Literal["judge", "warn", "skip"] = "judge"
+    demonstration: Literal["judge", "warn", "skip", "known"] = "judge"
 
     __pydantic_config__ = _STRICT
 

@@ -316,6 +316,13 @@ PAGE_METRICS: Mapping[str, str] = {
     "medium_proven": "count",
 }
 
+INVENTORY_METRICS: Mapping[str, str] = {
+    "expectations": "count",  # keys of the target's storage.expect
+    "devices": "count",
+    "pcie_degraded_devices": "count",  # links below what both of their ends can do
+    "medium_proven": "count",
+}
+
 HEALTH_METRICS: Mapping[str, str] = {
     "critical_warning": "count",  # NVMe's bit mask; every figure is the worst of the arm's drives
     "media_errors": "count",
@@ -460,7 +467,7 @@ PROBES: Mapping[str, ProbeSpec] = {
     "host.inventory": ProbeSpec(
         call="kvbench.host.inventory:measure",
         params=InventoryParams,
-        metrics={"devices": "count", "pcie_degraded_devices": "count", "medium_proven": "count"},
+        metrics=INVENTORY_METRICS,
         cost=_cost_inventory,
     ),
     "host.health": ProbeSpec(

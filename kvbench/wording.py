@@ -36,6 +36,17 @@ _LABELS = {
     "client_error_share": "the client's own error",
     "completion_tokens_deviation": "the largest deviation from the tokens asked for",
     "cpu_pressure_share": "CPU pressure",
+    "verify_errors": "the number of blocks that came back wrong",
+    "verified_share": "the share of the capacity that was verified",
+    "critical_warning": "the drives' critical warning",
+    "media_errors": "the number of media errors",
+    "spare_margin_share": "the spare above the drive's own threshold",
+    "wear_margin_share": "the wear that is left of what was agreed",
+    "error_log_entries": "the number of entries in an error log",
+    "pcie_degraded_devices": "the number of PCIe links below their maximum",
+    "expectations": "what was ordered",
+    "settings_declared": "the declared settings",
+    "settings_fingerprint": "the fingerprint of the array's settings, after ÷ before",
 }
 _UNIT_SUFFIX = re.compile(r"_(bytes_per_s|s)\Z")
 

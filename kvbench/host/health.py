@@ -65,11 +65,11 @@ def smart_counters(devices: Iterable[BlockDevice], raw_dir: Path | None = None) 
 
 
 def _ask(device: BlockDevice, raw_dir: Path | None) -> Smart:
-    if device.virtual:
-        kind = device.transport or "virtual"
-        return Smart(why_absent=f"no SMART on a {kind} disk")
+    nvme = device.transport.startswith("nvme")
+    if device.virtual and not nvme:  # an emulated NVMe drive has a health log
+        return Smart(why_absent=f"no SMART on a {device.transport or 'virtual'} disk")
     accounts = []
-    if device.transport.startswith("nvme"):
+    if nvme:
         answer = ask(("nvme", "smart-log", f"/dev/{device.name}", "--output-format=json"), raw_dir)
         accounts.append(parse_smart_log(answer.stdout) if answer.stdout.strip() else Smart(why_absent=answer.complaint))
         ask(("nvme", "error-log", f"/dev/{device.name}", "--output-format=json"), raw_dir)
@@ -130,7 +130,10 @@ def _worst(
 def _settings_metrics(shown: settings.Settings, storage: Storage, source: str) -> dict[str, Metric]:
     note = shown.why_none or ("" if shown.digest else "the hook show_settings is about the storage under test")
     values: Mapping[str, tuple[int | None, str]] = {
-        "settings_declared": (len(storage.settings), ""),
+        "settings_declared": (
+            len(storage.settings) or None,
+            "" if storage.settings else "the target has no storage.settings",
+        ),
         "settings_fingerprint": (shown.fingerprint, note),
     }
     return {name: Metric(value, HEALTH_METRICS[name], 1, source, why) for name, (value, why) in values.items()}

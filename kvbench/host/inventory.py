@@ -23,7 +23,7 @@ from kvbench.host.numa import parse_numactl
 from kvbench.host.smart import parse_smartctl
 from kvbench.host.tools import Answer, ask
 from kvbench.model import Measurement, Metric, Step
-from kvbench.probes import PROBES, Context
+from kvbench.probes import INVENTORY_METRICS, Context
 
 _GPU_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], tuple[gpu.Gpu, ...]]], ...] = (
     (
@@ -75,7 +75,7 @@ def measure(step: Step, context: Context) -> Measurement:
         start=start,
         end=clock.stamp(),
         boot_id=clock.boot_id(),
-        metrics=metrics(found, step.probe, source),
+        metrics=metrics(found, len(held), source),
         raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
         facts=facts,
         warnings=(
@@ -88,17 +88,18 @@ def measure(step: Step, context: Context) -> Measurement:
 _WANTED = ("lsblk", "lspci", "nvme", "smartctl")  # whose absence leaves the storage less well known
 
 
-def metrics(found: Found, probe: str, source: str) -> dict[str, Metric]:
-    """The probe's metrics: how many devices, how many of them on a link below its maximum, and whether all are real."""
-    units, links = PROBES[probe].metrics, expectations.links(found)
+def metrics(found: Found, ordered: int, source: str) -> dict[str, Metric]:
+    """How much was ordered, how many devices there are, how many links run below their maximum, and if all is real."""
+    links = expectations.links(found)
     degraded = sum(link.degraded for link in links) if links else None
     proven = all(not node.why_unproven for node in found.nodes)
     values: Mapping[str, tuple[float | None, int, str]] = {
+        "expectations": (ordered or None, ordered, "" if ordered else "the target has no storage.expect"),
         "devices": (len(found.devices), len(found.nodes), ""),
         "pcie_degraded_devices": (degraded, len(links), "" if links else "no PCIe link is known to carry this arm"),
         "medium_proven": (int(proven), len(found.nodes), ""),
     }
-    return {name: Metric(value, units[name], n, source, note) for name, (value, n, note) in values.items()}
+    return {name: Metric(value, INVENTORY_METRICS[name], n, source, note) for name, (value, n, note) in values.items()}
 
 
 # ---------------------------------------------------------------- the storage
