@@ -46,7 +46,14 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     outcomes = {finding.outcome for finding in findings} or {Outcome.INCONCLUSIVE}
     outcome = max(outcomes, key=lambda outcome: outcome.severity)
     stopped = [wording.sentence(clause)] if (clause := _ended_early(run)) else []
-    warnings = [*stopped, *_what_the_run_was_not(plan), *_notes(findings, plan), *warned, *_warnings_of_probes(run)]
+    warnings = [
+        *stopped,
+        *_what_the_run_was_not(plan),
+        *_faults(run),
+        *_notes(findings, plan),
+        *warned,
+        *_warnings_of_probes(run),
+    ]
     return Verdict(
         version=FORMAT_VERSION,
         gate=plan.gate.id,
@@ -142,6 +149,15 @@ def _ended_early(run: Run) -> str:
         f"the run ended in {lasting.place(planned_s - missing_s, planned_s)}: "
         f"{format_seconds(missing_s)} of {format_seconds(planned_s)} were not run"
     )
+
+
+def _faults(run: Run) -> Iterator[str]:
+    """Of a gate that has faults in it: whether there were any."""
+    prefixes = sorted({step.hook for step in run.plan.gate.steps if step.hook})
+    found = [fault for row in run.rows if row.measurement for fault in row.measurement.facts.get("faults", ())]
+    if prefixes and not found:
+        hooks = " or ".join(prefixes)
+        yield f"No fault was part of this run: no hook {hooks}… of the target was run, and nobody marked one."
 
 
 def _notes(findings: Sequence[Finding], plan: Plan) -> Iterator[str]:

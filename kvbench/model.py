@@ -85,8 +85,10 @@ class Engine:
     """What serves the requests of an arm.
 
     `emulated`: kvbench's own engine, computing by a roofline of `model` on `accelerator` and doing real storage I/O.
-    `openai`: endpoints that somebody else has started. `launch`: `command` is started, awaited and stopped by kvbench;
-    `{port}`, `{kv_dir}` and `{python}` in it are filled in.
+    `openai`: endpoints that somebody else has started. `launch`: started, awaited and stopped by kvbench, either by
+    `recipe` (engines/NAME.yaml, with `parameters` of its own, and `extra_args` for the process that serves), or by
+    `command`, in which `{port}`, `{kv_dir}` and `{python}` are filled in.
+    `model` is one of workloads/models.yaml; with a recipe it is what the engine loads, a folder or a name.
     """
 
     kind: Literal["emulated", "openai", "launch"] = "emulated"
@@ -95,6 +97,9 @@ class Engine:
     tensor_parallel: int = 1
     host_memory_bytes: SizeBytes = 0  # the host tier between GPU memory and storage; 0: none
     urls: tuple[str, ...] = ()
+    recipe: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    extra_args: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     stop_command: tuple[str, ...] = ()
     flush_command: tuple[str, ...] = ()
@@ -146,7 +151,9 @@ class GateStep:
     """A step as the gate file states it; `plan.py` multiplies it over arms, cells and rounds.
 
     `arms`: which arms it runs on (`none`: once, without one; `dut_twice`: the dut against itself, the second time
-    under the role `again`). `every`: of a step per round, only each so-manieth round has it.
+    under the role `again`). `every`: of a step per round, only each so-manieth round has it; in a run with fewer than
+    three times as many rounds, each third of them. `hook`: the beginning of names of the target's hooks, of which each
+    such step runs the next one; a target without any has no such step.
     `page_bytes`: sizes of pages, each with every concurrency a cell; `model` is the page of the arm's own model.
     `quick` holds the params that --quick replaces.
     """
@@ -157,6 +164,7 @@ class GateStep:
     arms: Literal["none", "storage", "dut", "dut_twice", "all"] = "all"
     per_round: bool = False
     every: int = 1
+    hook: str = ""
     engine: Literal["none", "keep", "restart"] = "none"
     concurrency: tuple[int, ...] = ()
     page_bytes: tuple[Literal["model"] | SizeBytes, ...] = ()
@@ -167,7 +175,7 @@ class GateStep:
 
 
 Rule = Literal[
-    "each", "paired_log_ratio", "no_difference", "cv", "drift", "hourly_ratio", "availability", "present",
+    "each", "paired_log_ratio", "no_difference", "cv", "drift", "growth", "hourly_ratio", "availability", "present",
     "arms_equal", "expected",
 ]  # fmt: skip
 
@@ -181,9 +189,10 @@ class Check:
     rule  `each`: every selected measurement meets `op limit`. `paired_log_ratio`: the ratio of arm `of` to arm
           `against` over rounds, with Student's t on its logarithm. `cv`: coefficient of variation over rounds.
           `no_difference`: of an arm against itself; that very comparison may not pass, either way round.
-          `drift`: Theil–Sen trend over the run, as a share of the median. `hourly_ratio`: of every hour, the median
-          ratio of the rounds of arm `of` to those of arm `against`. `availability`: seconds without service over the
-          run, between measurements and, by `metric`, within them. `present`: the metric is there.
+          `drift`: Theil–Sen trend over the run, as a share of the median. `growth`: the last figure of the run less
+          the first. `hourly_ratio`: of every hour, the median ratio of the rounds of arm `of` to those of `against`.
+          `availability`: seconds without service over the run, between measurements and, by `metric`, within them.
+          `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.

@@ -53,6 +53,26 @@ def _drift_of_arm(check: Check, cell: Cell, rows: Sequence[Row], run: Run, arm: 
     return finding(check, cell, outcome, reason, seen, **figures)
 
 
+def growth(check: Check, cell: Cell, run: Run) -> list[Finding]:
+    """What a counter has grown by, from the run's first measurement to its last, whatever lay between them."""
+    return [_growth_of_arm(check, cell, rows, run, arm) for arm, rows in by_arm(cell)]
+
+
+def _growth_of_arm(check: Check, cell: Cell, rows: Sequence[Row], run: Run, arm: str) -> Finding:
+    seen = see(check, rows, run)
+    values = [figure.value for figure in seen if figure.value is not None]
+    grown = values[-1] - values[0] if values else 0.0
+    breached = BEYOND[check.op](grown, check.limit) > 0
+    if not values or (not breached and any(figure.missing for figure in seen)):
+        return missing_finding(check, cell, seen, arm=arm)
+    reason = (
+        f"{wording.label(check.metric)} grew by {format_value(grown, check.unit)} on arm {arm} over the run, "
+        f"where {wording.asked(check.op, check.limit, check.unit)} is asked"
+    )
+    outcome = breach(check) if breached else Outcome.PASS
+    return finding(check, cell, outcome, reason, seen, observed=grown, n=len(values), arm=arm)
+
+
 def hourly_ratio(check: Check, cell: Cell, run: Run) -> list[Finding]:
     """Arm `of` ÷ arm `against`, round by round; of every hour the median meets the limit (short run: every round)."""
     paired = pairs(check, cell, run)

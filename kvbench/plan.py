@@ -62,11 +62,11 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
     rounds = _rounds(gate, options, slice_s)
     if any(gate_step.arms == "dut_twice" for gate_step in gate.steps):
         target = _with_dut_twice(target)
-    expand = _Expansion(loaded, target, shapes, options, slice_s, max(2, len(str(rounds))))
+    expand = _Expansion(loaded, target, shapes, options, slice_s, rounds)
     steps = [step for gate_step in gate.steps if not gate_step.per_round for step in expand(gate_step, 0)]
     for number in range(1, rounds + 1):
         for gate_step in gate.steps:
-            if gate_step.per_round and number % gate_step.every == 0:
+            if gate_step.per_round and number % _every(gate_step, rounds) == 0:
                 steps += expand(gate_step, number)
     return Plan(
         version=FORMAT_VERSION,
@@ -104,6 +104,11 @@ def _rounds(gate: Gate, options: Options, slice_s: float) -> int:
     return int(duration_s // slice_s)
 
 
+def _every(gate_step: GateStep, rounds: int) -> int:
+    """Of how many rounds one has the step: as its gate says, but three times in a run of three rounds or more."""
+    return min(gate_step.every, max(1, rounds // 3))
+
+
 def _with_dut_twice(target: Target) -> Target:
     """The target with its dut a second time, for A/A: the same storage under another name, in the role again."""
     dut = next(arm for arm in target.arms if arm.role == "dut")
@@ -132,6 +137,7 @@ def total_cost(plan: Plan, steps: Sequence[Step], shapes: Mapping[str, ModelShap
         written_bytes=sum(c.written_bytes for c in costs),
         space_bytes=sum(spaces) if plan.keep_data else max(spaces, default=0),
         read_bytes=sum(c.read_bytes for c in costs),
+        evidence_bytes=sum(c.evidence_bytes for c in costs),
     )
 
 
@@ -147,9 +153,12 @@ class _Expansion:
     shapes: Mapping[str, ModelShape]
     options: Options
     slice_s: float
-    round_digits: int
+    rounds: int
 
     def __call__(self, gate_step: GateStep, round_number: int) -> Iterator[Step]:
+        hooks = sorted(name for name in self.target.hooks if gate_step.hook and name.startswith(gate_step.hook))
+        if gate_step.hook and not hooks:
+            return
         quick = dict(gate_step.quick) if self.options.quick else {}
         concurrency = quick.pop("concurrency", gate_step.concurrency)
         page_sizes = quick.pop("page_bytes", gate_step.page_bytes)
@@ -161,6 +170,9 @@ class _Expansion:
             base["session_tokens"] = self.target.session_tokens
         if self.slice_s and "slice_s" in known:
             base["slice_s"] = self.slice_s
+        if hooks:
+            turn = round_number // _every(gate_step, self.rounds)
+            base["hook"] = hooks[(turn - 1) % len(hooks)]
         for (page_cell, page_bytes), (load_cell, load) in product(_pages(page_sizes), _loads(concurrency)):
             cell = "-".join(filter(None, (page_cell, load_cell)))
             params = {**base, **page_bytes, **load}
@@ -176,7 +188,7 @@ class _Expansion:
         spec = PROBES[gate_step.probe]
         parts = (
             gate_step.id,
-            f"r{round_number:0{self.round_digits}}" if round_number else "",
+            f"r{round_number:0{max(2, len(str(self.rounds)))}}" if round_number else "",
             cell,
             arm.name if arm else "",
         )
@@ -325,6 +337,7 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         f"writes {format_bytes(whole.written_bytes)}, reads {format_bytes(whole.read_bytes)}, "
         f"holds at most {format_bytes(whole.space_bytes)} at any moment; "
         + ("the data is kept" if plan.keep_data else "everything is removed at the end"),
+        f"leaves about {format_bytes(whole.evidence_bytes)} of evidence in the run folder",
     ]
     for arm in plan.target.arms:
         where = ", ".join(arm.storage.nodes) if arm.storage else "no storage, computes again"

@@ -47,7 +47,9 @@ def judge_check(check: Check, run: Run) -> list[Finding]:
         return []
     cells = run.cells(check)
     if not cells:
-        return [finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"no step {check.step} was planned")]
+        needs_hook = any(step.hook for step in run.plan.gate.steps if step.id == check.step)
+        absence = finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"no step {check.step} was planned")
+        return [] if needs_hook else [absence]
     return [finding for cell in cells for finding in rule(check, cell, run)]
 
 
@@ -176,6 +178,7 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Callable[[Check, Cell, Run], list[Fi
     "no_difference": (("<=", ">="), _no_difference),
     "cv": (("<=",), _cv),
     "drift": (("<=",), over_time.drift),
+    "growth": (("<=", "=="), over_time.growth),
     "hourly_ratio": (("<=", ">="), over_time.hourly_ratio),
     "availability": (("<=",), over_time.availability),
     "present": (("",), _present),
