@@ -155,3 +155,30 @@ def test_a_duration_without_a_slice_or_a_gate_of_rounds_with_one_is_refused(tmp_
         plan.make_plan(lasting(tmp_path), TARGET, SHAPES, plan.Options(duration_s=5))
     with pytest.raises(UsageError, match="has rounds, not a duration"):
         make(duration_s=600)
+
+
+def test_every_page_size_with_every_queue_depth_is_a_cell_and_the_model_s_page_is_the_arm_s_own() -> None:
+    loaded = content.load_gate("G2")
+    steps = plan.make_plan(loaded, TARGET, SHAPES, plan.Options(quick=True)).steps
+    pages = {
+        step.cell: (step.params["page_bytes"], step.params["concurrency"]) for step in steps if step.kind == "page-read"
+    }
+    assert pages == {
+        "256KiB-c1": (262_144, 1),
+        "256KiB-c8": (262_144, 8),
+        "2MiB-c1": (2_097_152, 1),
+        "2MiB-c8": (2_097_152, 8),
+        "8126464B-c1": (8_126_464, 1),
+        "8126464B-c8": (8_126_464, 8),
+        "model-c1": (33_554_432, 1),
+        "model-c8": (33_554_432, 8),
+    }
+
+
+def test_an_arm_against_itself_takes_turns_on_the_same_storage_and_takes_no_other_step() -> None:
+    made = plan.make_plan(content.load_gate("G2"), TARGET, SHAPES, plan.Options())
+    again = made.target.arm("dut-again")
+    assert (again.role, again.storage) == ("again", DUT.storage)
+    assert {step.kind for step in made.steps if step.arm == again.name} == {"aa"}
+    pairs = Counter((step.round, step.cell) for step in made.steps if step.kind == "aa")
+    assert set(pairs.values()) == {2}

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import make_step
 
@@ -62,6 +64,19 @@ def test_a_ratio_reads_as_a_change(interval, text):
 )
 def test_place_of_a_measurement(step, text):
     assert wording.place(step) == text
+
+
+@pytest.mark.parametrize(
+    ("params", "text"),
+    [
+        ({}, ""),
+        ({"page_bytes": 65536}, ""),
+        ({"concurrency": 1}, "1 session"),
+        ({"concurrency": 8, "page_bytes": 8_126_464}, "queue depth 8 with pages of 8.13 MB"),
+    ],
+)
+def test_load_of_a_step(params, text):
+    assert wording.load(replace(make_step("wave"), params=params)) == text
 
 
 @pytest.mark.parametrize("metric", COLD_RECOVERY_METRICS)
