@@ -36,7 +36,6 @@ _LABELS = {
     "client_error_share": "the client's own error",
     "completion_tokens_deviation": "the largest deviation from the tokens asked for",
     "cpu_pressure_share": "CPU pressure",
-    "io_errors": "the number of I/O errors",
     "steady_bandwidth_bytes_per_s": "bandwidth in steady state",
     "drain_s": "the time to drain",
     "p99_inflation": "read p99 beside writes ÷ alone",
