@@ -27,9 +27,11 @@ from kvbench.engine.protocol import (
 )
 from kvbench.engine.scheduler import EngineCore
 from kvbench.errors import KvbenchError
+from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind
 from kvbench.store.core import Done, PageStore, SetTimer, Timer
-from kvbench.store.placement import Rendezvous
+from kvbench.store.hashing import Rendezvous
+from kvbench.store.placement import ByPage
 from kvbench.store.real import FaultReport, Io, RealNodes
 
 _WRONG_CONTENT = frozenset(FaultKind) - {FaultKind.MISSING, FaultKind.FULL, FaultKind.ERROR}
@@ -126,7 +128,7 @@ def driver(config: EngineConfig, storage: StorageOptions) -> Iterator[Driver]:
     if not storage.directories:
         yield Driver(EngineCore(config, None))
         return
-    pages = PageStore(len(storage.directories), Rendezvous())
+    pages = PageStore(ClusterView(len(storage.directories)), ByPage(Rendezvous()))
     driver = Driver(EngineCore(config, pages))
     with (
         closing(_FaultLog(storage.fault_log)) as log,

@@ -11,120 +11,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Literal
 
+from kvbench.store.cluster import ClusterView
 from kvbench.store.keys import PageKey
-from kvbench.store.placement import ClusterView, Strategy
+from kvbench.store.placement import Strategy
+from kvbench.store.protocol import (
+    Arrive,
+    Command,
+    Copy,
+    Delete,
+    Done,
+    Event,
+    Finish,
+    FirstToken,
+    NodeDown,
+    NodeLeave,
+    NodeUp,
+    Read,
+    SetTimer,
+    Status,
+    Sync,
+    Timer,
+    Write,
+)
 
-
-class Status(StrEnum):
-    """How an I/O ended, from harmless to grave: an operation takes the gravest status of its pages."""
-
-    OK = "ok"
-    FULL = "full"
-    EIO = "eio"
-    SHORT = "short"
-    CORRUPT = "corrupt"
-
+__all__ = [
+    "Arrive",
+    "Command",
+    "Copy",
+    "Delete",
+    "Done",
+    "Event",
+    "Finish",
+    "FirstToken",
+    "NodeDown",
+    "NodeLeave",
+    "NodeUp",
+    "PageStore",
+    "Read",
+    "SetTimer",
+    "Status",
+    "Sync",
+    "Timer",
+    "Write",
+]
 
 _GRAVITY = {status: order for order, status in enumerate(Status)}
-
-# ---------------------------------------------------------------- events: what happened
-
-
-@dataclass(frozen=True, slots=True)
-class Arrive:
-    """An operation on whole pages begins. `op` is the caller's, and unique among those under way."""
-
-    op: int
-    kind: Literal["read", "write"]
-    pages: tuple[PageKey, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A command has been carried out; `service_ns` is the time of the I/O alone, without queueing and verification."""
-
-    io: int
-    status: Status
-    service_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """The timer of a `SetTimer` has run out."""
-
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUp:
-    """A node is back, with the pages that it held."""
-
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDown:
-    """A node is gone: what is in flight to it has failed, and its pages are no hits until it is back."""
-
-    node: int
-
-
-Event = Arrive | Done | Timer | NodeUp | NodeDown
-
-# ---------------------------------------------------------------- commands: what to do
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    io: int
-    node: int
-    page: PageKey
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    io: int
-    node: int
-    page: PageKey
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    io: int
-    node: int
-    page: PageKey
-
-
-@dataclass(frozen=True, slots=True)
-class Sync:
-    """Make durable what this node has written so far."""
-
-    io: int
-    node: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetTimer:
-    id: int
-    at_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """An operation has ended. `bad` are the pages that were not read, or not stored."""
-
-    op: int
-    latency_ns: int
-    status: Status
-    bad: tuple[PageKey, ...]
-
-
-Command = Read | Write | Delete | Sync | SetTimer | Finish
-
-# ---------------------------------------------------------------- the core
 
 
 @dataclass(slots=True)
@@ -148,10 +80,10 @@ class _Io:
 
 
 class PageStore:
-    """Pages on nodes: where each is, and what is under way. `nodes` are numbered from 0, and all up at first."""
+    """Pages on the nodes of a cluster: where each is, and what is under way. The cluster's view is the store's own."""
 
-    def __init__(self, nodes: int, placement: Strategy) -> None:
-        self._cluster = ClusterView(nodes)
+    def __init__(self, cluster: ClusterView, placement: Strategy) -> None:
+        self._cluster = cluster
         self._placement = placement
         self._replicas: dict[PageKey, tuple[int, ...]] = {}
         self._ops: dict[int, _Op] = {}
@@ -181,13 +113,17 @@ class PageStore:
                 return self._arrive(now_ns, event)
             case Done(io, status):
                 return self._done(now_ns, io, status)
-            case NodeUp(node):
-                self._cluster.up.add(node)
+            case NodeUp(node, role):
+                self._cluster.join(node, role)
+            case NodeLeave(node):
+                self._cluster.leave(node)
             case NodeDown(node):
-                self._cluster.up.discard(node)
+                self._cluster.lose(node)
                 lost = [io for io, flight in self._ios.items() if flight.command.node == node]
                 return [command for io in lost for command in self._done(now_ns, io, Status.EIO)]
-            case Timer():  # this form sets none; the driver's one timer heap is shared with the engine's core
+            case (
+                Timer() | FirstToken()
+            ):  # this form sets none; the driver's one timer heap is shared with the engine's core
                 pass
         return []
 
@@ -198,7 +134,7 @@ class PageStore:
             if event.kind == "read":
                 commands += self._read(event.op, op, page)
             elif not self.holds(page):
-                commands += self._write(event.op, op, page)
+                commands += self._write(event.op, op, page, event.prefix)
         return commands + self._settle(now_ns, event.op)
 
     def _read(self, number: int, op: _Op, page: PageKey) -> list[Command]:
@@ -209,8 +145,8 @@ class PageStore:
         node = self._placement.route(page, replicas, self._cluster)
         return [self._issue(number, Read(self._next_io, node, page), (page,))]
 
-    def _write(self, number: int, op: _Op, page: PageKey) -> list[Command]:
-        nodes = self._placement.place(page, self._cluster)
+    def _write(self, number: int, op: _Op, page: PageKey, prefix: bytes) -> list[Command]:
+        nodes = self._placement.place(page, prefix, self._cluster)
         if not nodes:
             _fail(op, Status.EIO, (page,))
         return [self._issue(number, Write(self._next_io, node, page), (page,)) for node in nodes]

@@ -46,5 +46,14 @@ def chain(model_id: str, page_tokens: int, tensor_parallel: int, token_ids: Sequ
     return tuple(digests)
 
 
+def prefix_of(digests: Sequence[bytes], depth: int) -> bytes:
+    """The digest of the first `depth` pages of a prompt, or of all where it has fewer; empty for a prompt without any.
+
+    It names the group of prompts that begin alike, and travels beside the keys: a page's key says nothing about what
+    comes after it, while the first pages of a prompt belong to the group too.
+    """
+    return digests[min(depth, len(digests)) - 1] if digests else b""
+
+
 def _digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=DIGEST_BYTES).digest()

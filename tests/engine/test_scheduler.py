@@ -24,9 +24,11 @@ from kvbench.engine.protocol import (
 )
 from kvbench.engine.scheduler import EngineCore
 from kvbench.kv import ModelShape
+from kvbench.store.cluster import ClusterView
 from kvbench.store.core import Done, PageStore, Read, Status, Sync, Write
+from kvbench.store.hashing import Rendezvous
 from kvbench.store.keys import PageKey, chain
-from kvbench.store.placement import Rendezvous
+from kvbench.store.placement import ByPage
 
 MS = 10**6
 PAGE_TOKENS, PAGE_BYTES = 4, 16
@@ -98,7 +100,7 @@ class World:
 
 
 def world(setup: EngineConfig, *, storage: bool = True) -> World:
-    return World(EngineCore(setup, PageStore(2, Rendezvous()) if storage else None))
+    return World(EngineCore(setup, PageStore(ClusterView(2), ByPage(Rendezvous())) if storage else None))
 
 
 # ---------------------------------------------------------------- steps
@@ -181,7 +183,7 @@ def test_a_request_waits_for_its_pages_while_others_compute() -> None:
 
 
 def test_pages_on_their_way_to_storage_are_pending_and_not_sent_twice() -> None:
-    core = EngineCore(config(), PageStore(1, Rendezvous()))
+    core = EngineCore(config(), PageStore(ClusterView(1), ByPage(Rendezvous())))
     core.step(0, prompt(0, 8))
     core.step(0, prompt(1, 9, session=0))
     first = core.step(0, StepDone())
@@ -346,7 +348,7 @@ def test_every_request_finishes_once_with_each_token_once_and_a_replay_is_identi
     assert seen.core.below is None or seen.core.below.host.room() == seen.core.below.host.capacity_pages
     assert seen.core.below is None or seen.core.below.stores_pending == 0
 
-    fresh = EngineCore(setup, PageStore(2, Rendezvous()) if storage else None)
+    fresh = EngineCore(setup, PageStore(ClusterView(2), ByPage(Rendezvous())) if storage else None)
     for now_ns, event, commands in seen.log:
         assert fresh.step(now_ns, event) == commands
     assert fresh.counters == seen.core.counters
@@ -356,7 +358,7 @@ def test_pages_of_all_ranks_make_a_hit() -> None:
     setup = config()
     ranks = EngineConfig(CostModel(SHAPE, setup.cost.accelerator, 2), PAGE_TOKENS)
     assert ranks.page_bytes == 2 * PAGE_BYTES  # of one KV head, which both ranks hold
-    pages = PageStore(1, Rendezvous())
+    pages = PageStore(ClusterView(1), ByPage(Rendezvous()))
     digest = prompt(0, 5).digests[0]
     pages.load({PageKey(digest, 0): 0})
     seen = World(EngineCore(ranks, pages)).submit(prompt(0, 5)).run()

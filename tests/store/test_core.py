@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbench.store.cluster import ClusterView
 from kvbench.store.core import (
     Arrive,
     Command,
@@ -22,8 +23,9 @@ from kvbench.store.core import (
     Timer,
     Write,
 )
+from kvbench.store.hashing import Rendezvous
 from kvbench.store.keys import PageKey, chain
-from kvbench.store.placement import ClusterView, Rendezvous
+from kvbench.store.placement import ByPage
 
 A, B, C, D = (PageKey(digest, 0) for digest in chain("m", 1, 1, range(4)))
 FAILURES = [Status.FULL, Status.EIO, Status.SHORT, Status.CORRUPT]
@@ -33,15 +35,18 @@ FAILURES = [Status.FULL, Status.EIO, Status.SHORT, Status.CORRUPT]
 class Everywhere:
     """Each page on every node that is up, read from the last one."""
 
-    def place(self, page: PageKey, cluster: ClusterView) -> tuple[int, ...]:
-        return tuple(sorted(cluster.up))
+    def place(self, page: PageKey, prefix: bytes, cluster: ClusterView) -> tuple[int, ...]:
+        return cluster.targets()
+
+    def keeps(self, page: PageKey, prefix: bytes, node: int, cluster: ClusterView) -> bool:
+        return node in cluster.targets()
 
     def route(self, page: PageKey, replicas: tuple[int, ...], cluster: ClusterView) -> int:
         return max(replicas)
 
 
 def store_with(*pages: PageKey, nodes: int = 1) -> PageStore:
-    store = PageStore(nodes, Everywhere())
+    store = PageStore(ClusterView(nodes), Everywhere())
     store.load(dict.fromkeys(pages, 0))
     return store
 
@@ -150,14 +155,14 @@ ARRIVALS = st.tuples(st.sampled_from(["read", "write"]), st.lists(st.sampled_fro
 COMPLETIONS = st.tuples(st.integers(0, 50), st.sampled_from([Status.OK] * 4 + FAILURES))
 NODE_EVENTS = st.builds(NodeUp, st.integers(0, NODES - 1)) | st.builds(NodeDown, st.integers(0, NODES - 1))
 HISTORIES = st.lists(ARRIVALS | COMPLETIONS | NODE_EVENTS, max_size=60)
-PLACEMENTS = st.sampled_from([Rendezvous(), Everywhere()])
+PLACEMENTS = st.sampled_from([ByPage(Rendezvous()), Everywhere()])
 
 
 class Run:
     """Drives a core as a driver does, and keeps its log. A node that is down answers nothing, or too late."""
 
     def __init__(self, placement) -> None:
-        self.store = PageStore(NODES, placement)
+        self.store = PageStore(ClusterView(NODES), placement)
         self.log: list[tuple[int, Event, list[Command]]] = []
         self.in_flight: dict[int, Read | Write | Delete | Sync] = {}
         self.down: set[int] = set()
@@ -245,6 +250,6 @@ def test_no_page_is_a_hit_that_was_not_stored_or_whose_copies_all_failed(placeme
 
 @given(PLACEMENTS, HISTORIES)
 def test_the_log_of_a_run_gives_the_same_commands_in_a_fresh_core(placement, history):
-    fresh = PageStore(NODES, placement)
+    fresh = PageStore(ClusterView(NODES), placement)
     for now_ns, event, commands in run(placement, history).log:
         assert fresh.step(now_ns, event) == commands

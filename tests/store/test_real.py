@@ -17,10 +17,12 @@ import pytest
 
 from kvbench.errors import KvbenchError
 from kvbench.store import pagefile
+from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind, PageContent
 from kvbench.store.core import Arrive, Delete, Done, Finish, PageStore, Read, Status, Sync, Write
+from kvbench.store.hashing import Rendezvous
 from kvbench.store.keys import PageKey, chain
-from kvbench.store.placement import Rendezvous
+from kvbench.store.placement import ByPage
 from kvbench.store.real import FaultReport, RateLimit, RealNodes
 
 PAGE_BYTES = 64 * 1024
@@ -36,7 +38,7 @@ class Driver:
         self.directories = [root / f"node{number}" for number in range(nodes)]
         self.dones: SimpleQueue[Done] = SimpleQueue()
         self.faults: list[FaultReport] = []
-        self.core = PageStore(nodes, Rendezvous())
+        self.core = PageStore(ClusterView(nodes), ByPage(Rendezvous()))
         self.log: list[tuple] = []
         self.nodes = RealNodes(
             self.directories, PAGE_BYTES, on_done=self.dones.put, on_fault=self.faults.append, **options
@@ -105,7 +107,7 @@ def test_the_log_of_a_real_run_gives_the_same_commands_in_a_fresh_core(tmp_path)
         store.path(PAGES[3]).unlink()
         store.do("read", *PAGES)
         store.do("read", *PAGES)
-        fresh = PageStore(2, Rendezvous())
+        fresh = PageStore(ClusterView(2), ByPage(Rendezvous()))
         assert [fresh.step(now_ns, event) for now_ns, event, _ in store.log] == [commands for *_, commands in store.log]
 
 
