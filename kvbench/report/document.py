@@ -19,12 +19,14 @@ class Series:
     """The tables beside a run's measurements, by step id, as lists of rows.
 
     `requests`: one row a request (`request_id`, `due_ns`, `first_token_ns` …). `devices`: one row a device and sample
-    (`at_ns`, `device`, and counters since boot: `read_bytes` …). `digests`: SHA-256 by path in the run folder.
+    (`at_ns`, `device`, and counters since boot: `read_bytes` …). `rounds`: one row a round of a profile (`round`,
+    `bandwidth_bytes_per_s` …). `digests`: SHA-256 by path in the run folder.
     `problems`: sentences about what could not be read.
     """
 
     requests: Mapping[str, Rows] = field(default_factory=dict)
     devices: Mapping[str, Rows] = field(default_factory=dict)
+    rounds: Mapping[str, Rows] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 

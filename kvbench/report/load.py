@@ -24,12 +24,12 @@ def load(run_dir: Path, measurements: Sequence[Measurement]) -> Series:
             for measured in measurements
             if name in measured.series and (rows := _table(run_dir, measured.series[name], problems)) is not None
         }
-        for name in ("requests", "devices")
+        for name in ("requests", "devices", "rounds")
     }
     named = {path for measured in measurements for path in (*measured.raw_files, *measured.series.values())}
     present = sorted(path for path in {*named, *_RUN_FILES} if (run_dir / path).is_file())
     digests = {path: _digest(run_dir / path) for path in present}
-    return Series(tables["requests"], tables["devices"], digests, tuple(problems))
+    return Series(**tables, digests=digests, problems=tuple(problems))
 
 
 def _table(run_dir: Path, path: str, problems: list[str]) -> Rows | None:

@@ -199,7 +199,7 @@ def _measure(steps: tuple[Step, ...], target: Target) -> tuple[list[Measurement]
     digests = {
         path: f"{place:064x}" for place, path in enumerate(sorted({p for m in measurements for p in m.series.values()}))
     }
-    return measurements, Series(requests, devices, digests)
+    return measurements, Series(requests, devices, digests=digests)
 
 
 _OBSERVED = {"ttft-reduction": 0.601, "throughput-gain": 1.47, "tpot-kept": 1.002, "worst-ttft": 0.62}
