@@ -9,19 +9,19 @@ from pathlib import Path
 from kvbench import process
 from kvbench.errors import StepError
 
-PACKAGES: Mapping[str, str] = {
-    "lsblk": "util-linux",
-    "lspci": "pciutils",
-    "nvme": "nvme-cli",
-    "smartctl": "smartmontools",
-    "ip": "iproute2",
-    "rdma": "iproute2",
-    "ibstat": "infiniband-diags",
-    "numactl": "numactl",
-    "nvidia-smi": "the NVIDIA driver",
-    "rocm-smi": "rocm-smi-lib",
-    "amd-smi": "amd-smi-lib",
-    "npu-smi": "the Ascend driver",
+_FOUND_IN: Mapping[str, str] = {
+    "lsblk": "package util-linux",
+    "lspci": "package pciutils",
+    "nvme": "package nvme-cli",
+    "smartctl": "package smartmontools",
+    "ip": "package iproute2",
+    "rdma": "package iproute2",
+    "ibstat": "package infiniband-diags",
+    "numactl": "package numactl",
+    "nvidia-smi": "comes with the NVIDIA driver",
+    "rocm-smi": "package rocm-smi-lib",
+    "amd-smi": "package amd-smi-lib",
+    "npu-smi": "comes with the Ascend driver",
 }  # as Debian and Ubuntu, and the vendors, call them
 
 
@@ -45,7 +45,7 @@ def ask(argv: Sequence[str], raw_dir: Path | None, timeout_s: float = 20.0) -> A
     """Run a tool to its end. With a `raw_dir` the answer is kept there, under the name of the command."""
     tool = argv[0]
     if process.find_tool(tool) is None:
-        return Answer(why_none=f"{tool} is not installed (package {PACKAGES[tool]})")
+        return Answer(why_none=f"{tool} is not installed ({_FOUND_IN[tool]})")
     try:
         said = process.run(argv, timeout_s)
     except StepError as error:
