@@ -23,15 +23,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from kvbench import clock
 from kvbench.content import digest
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.model import FORMAT_VERSION, Measurement, Plan, Step, Verdict
 from kvbench.process import ProcessId, Survivors
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -249,9 +252,16 @@ def _parses(line: bytes) -> bool:
 
 def as_plain(value: object) -> Any:
     """A model type as what JSON holds."""
+    kind: Any = type(value)
+    return _adapter(kind).dump_python(value, mode="json")
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """Made once a type: a run of days holds thousands of measurements."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(type(value)).dump_python(value, mode="json")
+    return TypeAdapter(kind)
 
 
 def to_json(value: object) -> bytes:
@@ -261,10 +271,10 @@ def to_json(value: object) -> bytes:
 
 def from_json(document: Any, kind: type[T], path: Path) -> T:
     """A model type from JSON. Raises KvbenchError that names the file and key."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(kind).validate_python(document)
+        return cast(T, _adapter(cast(Any, kind)).validate_python(document))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"])
