@@ -103,7 +103,7 @@ def _rounds(
     limit = storage.rate_limit_bytes_per_s if storage else None
     moved_bytes = params.round_bytes or int(params.runtime_s * 1e9)
     rows: list[Row] = []
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
     while len(rows) < _MOST_ROUNDS:
         number = len(rows) + 1
         job = jobfile.profile_job(_of_round(params, len(paths)), paths, f"{salt}/{number}", limit)
@@ -115,11 +115,12 @@ def _rounds(
         )
         result = runner.run_sound(fio, run, job, context)
         rows.append(_row(number, result))
-        warnings = tuple(dict.fromkeys((*warnings, *result.warnings)))
+        warnings += result.warnings[:1]
         seen = stats.steady_state([row["bandwidth_bytes_per_s"] or 0.0 for row in rows], at_most=_MOST_ROUNDS)
         if seen is not None and seen.reached:
             break
-    return rows, warnings
+    said = f" (and so in {len(warnings)} of {len(rows)} rounds)" if len(warnings) > 1 else ""
+    return rows, tuple(f"{warning}{said}" for warning in warnings[:1])
 
 
 def _of_round(params: SteadyParams, nodes: int) -> FioParams:
