@@ -19,7 +19,7 @@ from kvbench.probes import STEADY_METRICS, Context, FioParams, SteadyParams
 from kvbench.units import format_bytes
 
 _MOST_ROUNDS = 25
-_PURGE = "none: files on a file system cannot be purged, and what the device held before is not known"
+_PURGE = "not purged: files on a file system cannot be, and what the device held before is not known"
 
 Row = Mapping[str, float | int | None]
 

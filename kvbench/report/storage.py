@@ -70,7 +70,7 @@ def _over_depth(title: str, metric: str, y_label: str, scale: float, taken: Take
             and found.value is not None
         )
         if points:
-            label = format_bytes(size) if len(arms) == 1 else f"{format_bytes(size)}, {arm}"
+            label = _label(size, taken) if len(arms) == 1 else f"{_label(size, taken)}, {arm}"
             lines.append(Line(label, style, tuple(x for x, _ in points), tuple(y for _, y in points)))
     return Chart(
         title=title,
@@ -87,7 +87,7 @@ def steady(gate_step: GateStep, run: Run) -> list[Section]:
     """Rounds of a profile with the window in which they were steady."""
     taken = run.steps(gate_step.id)
     charts = [_rounds(step, measured, run) for step, measured in taken]
-    about = [f"{step.arm}: purge {measured.facts['purge']}." for step, measured in taken if "purge" in measured.facts]
+    about = [f"{step.arm}: {measured.facts['purge']}." for step, measured in taken if "purge" in measured.facts]
     return [
         Section(
             f"Steady state: {gate_step.params.get('profile', gate_step.id)}",
@@ -143,6 +143,12 @@ def _table(title: str, columns: Sequence[tuple[str, str]], taken: Taken) -> Tabl
 
 def _page_and_depth(step: Step) -> str:
     return f"{_page_bytes(step):,} B, {step.params['concurrency']}"
+
+
+def _label(page_bytes: int, taken: Taken) -> str:
+    """A page size as the cells name it; that of the model with its bytes."""
+    name = next(step.cell.partition("-")[0] for step, _ in taken if _page_bytes(step) == page_bytes)
+    return f"model, {format_bytes(page_bytes)}" if name == "model" else name
 
 
 def _page_bytes(step: Step) -> int:

@@ -49,7 +49,7 @@ def steps(kind: str) -> list[Step]:
 def test_a_line_for_every_page_size_over_queue_depth() -> None:
     (section,) = storage.pages(gate_step("page-read"), run_of([page_read(step) for step in steps("page-read")]))
     bandwidth, p99 = section.charts
-    assert [line.label for line in bandwidth.lines] == ["262 kB", "2.10 MB", "8.13 MB", "33.6 MB"]
+    assert [line.label for line in bandwidth.lines] == ["256KiB", "2MiB", "8126464B", "model, 33.6 MB"]
     assert {(line.x, line.y) for line in bandwidth.lines} == {((1.0, 8.0), (0.1, 0.8))}
     assert {line.y for line in p99.lines} == {(4.0, 32.0)}
     assert "GB/s" in bandwidth.y_label
@@ -83,12 +83,12 @@ def test_cells_of_one_depth_have_a_table_and_no_chart() -> None:
 def test_the_window_of_steady_rounds_is_shaded(reached: bool, label: str) -> None:
     (step,) = steps("steady-write")
     figures = {name: Metric(5.0, unit, 7, "raw/x/rounds.parquet") for name, unit in STEADY_METRICS.items()}
-    measured = make_measurement(step, figures, facts={"window": [3, 7], "reached": reached, "purge": "none: a file"})
+    measured = make_measurement(step, figures, facts={"window": [3, 7], "reached": reached, "purge": "not purged: a file"})
     rounds = {step.id: [{"round": number, "bandwidth_bytes_per_s": 1e9} for number in range(1, 8)]}
     (section,) = storage.steady(gate_step("steady-write"), run_of([measured], rounds))
     (chart,) = section.charts
     assert (chart.band, chart.band_label, chart.lines[0].y) == ((3.0, 7.0), label, (1.0,) * 7)
-    assert section.notes == ("dut: purge none: a file.",)
+    assert section.notes == ("dut: not purged: a file.",)
     assert section.tables[0].columns[1:3] == ("Steady bandwidth", "Rounds")
 
 
