@@ -83,8 +83,10 @@ class ClusterView:
         self.leaving.add(node)
         self._changed()
 
-    def weigh(self, node: int, weight: float) -> None:
-        self.weights[node] = weight
+    def weigh(self, weights: Mapping[int, float]) -> None:
+        """New weights of some nodes, each above 0."""
+        for node, weight in weights.items():
+            self.weights[node] = weight
         self._changed()
 
     def count(self, node: int, pages: int) -> None:

@@ -105,24 +105,25 @@ class BoundedLoadRing:
         self._ring, self._bound = ring, bound
 
     def node(self, point: int, cluster: ClusterView) -> int | None:
+        pages = cluster.target_pages + 1
         first = self._ring.node(point, cluster)
-        if first is None or self._room(first, cluster) > 0:
+        if first is None or self._room(first, pages, cluster) > 0:
             return first
-        return next(node for node in self._ring.walk(point, cluster) if self._room(node, cluster) > 0)
+        return next(node for node in self._ring.walk(point, cluster) if self._room(node, pages, cluster) > 0)
 
     def keeps(self, point: int, node: int, cluster: ClusterView) -> bool:
         """A page stays where it is while its node is not over the bound, and none before it on the ring has room."""
         for passed in self._ring.walk(point, cluster):
-            room = self._room(passed, cluster)
+            room = self._room(passed, cluster.target_pages, cluster)
             if passed == node:
                 return room >= 0
             if room > 0:
                 return False
         return False
 
-    def _room(self, node: int, cluster: ClusterView) -> int:
-        """Pages that fit on a node when there will be one more; some node has room, for the bounds exceed the pages."""
-        share = self._bound * (cluster.target_pages + 1) / cluster.target_weight
+    def _room(self, node: int, pages: int, cluster: ClusterView) -> int:
+        """What fits on a node when there are `pages` in all: some node takes one more, for the bounds exceed them."""
+        share = self._bound * pages / cluster.target_weight
         return ceil(share * cluster.weights[node]) - cluster.stored[node]
 
 

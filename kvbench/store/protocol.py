@@ -113,12 +113,16 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Write a page to `node` as it is read from `source`; it is checked on the way."""
+    """Write pages to `node` as they are read from `source`, and check them on the way; they become neighbours there.
+
+    A source that has gone ends it with an error.
+    """
 
     io: int
     node: int
     page: PageKey
     source: int
+    more: tuple[PageKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ class Delete:
     io: int
     node: int
     page: PageKey
+    more: tuple[PageKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

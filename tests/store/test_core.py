@@ -134,14 +134,15 @@ def test_a_write_ends_when_a_node_goes_down_between_its_pages_and_their_sync():
     assert store.holds(A)  # on the node that is left
 
 
-def test_one_bad_copy_does_not_cost_the_others():
+def test_a_page_whose_copy_is_bad_is_read_from_another_one():
     store = store_with(nodes=2)
     store.step(0, Arrive(1, "write", (A,)))
     for io in range(4):
         store.step(1, Done(io, Status.OK, 1))
     assert store.step(2, Arrive(2, "read", (A,))) == [Read(4, 1, A)]
-    store.step(3, Done(4, Status.CORRUPT, 1))
-    assert store.step(4, Arrive(3, "read", (A,))) == [Read(5, 0, A)]
+    assert store.step(3, Done(4, Status.CORRUPT, 1)) == [Read(5, 0, A)]
+    assert store.step(4, Done(5, Status.OK, 1)) == [Finish(2, 2, Status.OK, ())]
+    assert store.step(5, Arrive(3, "read", (A,))) == [Read(6, 0, A)]
 
 
 def test_a_timer_that_the_store_did_not_set_changes_nothing():

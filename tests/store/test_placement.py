@@ -83,7 +83,7 @@ def test_the_same_pages_go_to_the_same_nodes_in_every_process(method):
 @pytest.mark.parametrize("method", [Ring, Rendezvous, lambda: BoundedLoadRing(Ring())])
 def test_a_node_of_three_times_the_weight_gets_three_times_the_pages(method):
     cluster = ClusterView(4)
-    cluster.weigh(2, 3.0)
+    cluster.weigh({2: 3.0})
     counts = Counter(place_all(method(), cluster).values())
     assert counts[2] == pytest.approx(len(PAGES) / 2, rel=0.15)
 
@@ -118,7 +118,7 @@ def test_a_node_that_goes_moves_its_own_pages_alone_and_spreads_them(method):
 def test_a_weight_that_grows_moves_pages_to_its_node_alone():
     hashing, cluster = Ring(), ClusterView(4)
     before = {page: hashing.node(page_point(page), cluster) for page in PAGES}
-    cluster.weigh(1, 1.5)
+    cluster.weigh({1: 1.5})
     after = {page: hashing.node(page_point(page), cluster) for page in PAGES}
     assert {node for page, node in after.items() if node != before[page]} == {1}
 
@@ -138,8 +138,7 @@ def test_no_node_is_above_its_bound_after_any_number_of_pages(nodes, bound, page
 @given(st.lists(st.floats(0.2, 5), min_size=2, max_size=6), st.integers(1, 300))
 def test_with_weights_the_bound_is_each_nodes_share(weights, pages):
     cluster = ClusterView(len(weights))
-    for node, weight in enumerate(weights):
-        cluster.weigh(node, weight)
+    cluster.weigh(dict(enumerate(weights)))
     place_all(BoundedLoadRing(Ring(virtual_nodes=8)), cluster, PAGES[:pages])
     for node, weight in enumerate(weights):
         assert cluster.stored[node] <= ceil(1.25 * pages * weight / sum(weights) * (1 + 1e-9))

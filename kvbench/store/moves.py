@@ -1,0 +1,266 @@
+"""Pages that change their place: copy, make durable, verify, switch, delete. Pure.
+
+A page is readable throughout and never lost: the copy that is left is deleted after the other has been read back
+right, and after the last read of it has ended. What fails half-way leaves the page where it was and removes what was
+begun; on a node that is down that waits until the node is back. Nothing is kept between runs: after a restart the
+pages that are found are compared with where they should be, and the work goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from kvbench.store.directory import Directory
+from kvbench.store.keys import PageKey
+from kvbench.store.pace import TokenBucket, TtftGuard
+from kvbench.store.protocol import Status
+from kvbench.store.queues import Action, Lane, Queues, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bring pages from a node to another, as a whole. `keeps_source`: the copies on both are wanted from now on."""
+
+    pages: tuple[PageKey, ...]
+    source: int
+    target: int
+    keeps_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Delete a copy. `is_last`: also when it is the only one, that is, give the page up."""
+
+    page: PageKey
+    node: int
+    is_last: bool = False
+
+
+class MoveSource:
+    """Who says which pages should move. It is told what happens, and asked for one step at a time."""
+
+    def stored(self, page: PageKey, node: int) -> None:
+        """A node has a new copy of a page."""
+
+    def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
+        """A page is read from a node."""
+
+    def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        """What should be done next, to pages that are not `busy`; None: nothing at the moment."""
+        return None
+
+
+class _Stage(Enum):
+    COPY = "copy"
+    SYNC = "sync"
+    VERIFY = "verify"
+    DRAIN = "drain"  # the last reads of the copies that will be deleted
+    DELETE = "delete"
+
+
+@dataclass(slots=True)
+class _Task:
+    """Of a move: its first three stages, and the deletion at `node`, which is the target's until the switch."""
+
+    pages: tuple[PageKey, ...]
+    node: int
+    stage: _Stage
+    move: Move | None = None
+
+
+@dataclass(slots=True)
+class MoveCounters:
+    """In pages. `failed`: moves that were given up, and deletions that a node refused."""
+
+    moved: int = 0
+    replicated: int = 0
+    dropped: int = 0
+    failed: int = 0
+
+
+class Mover:
+    """Carries out what its sources ask for, the first of them first: `depth` steps at a time, within a byte budget.
+
+    The budget counts a page once for each copy that is made of it. The guard holds back what has not begun.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[MoveSource] = (),
+        *,
+        page_bytes: int = 0,
+        depth: int = 4,
+        budget: TokenBucket | None = None,
+        guard: TtftGuard | None = None,
+    ) -> None:
+        self.counters = MoveCounters()
+        self.busy: dict[PageKey, int] = {}  # pages under way → their task
+        self.ended: list[PageKey] = []  # pages that are under way no more; the core takes them
+        self.wakes_at_ns: int | None = None  # when the budget or the guard lets the next step begin
+        self._sources, self._page_bytes, self._depth = sources, page_bytes, depth
+        self._budget, self._guard = budget, guard
+        self._tasks: dict[int, _Task] = {}
+        self._draining: dict[int, None] = {}
+        self._owed: dict[int, dict[PageKey, None]] = {}  # node → copies to be deleted when it is up
+        self._held: Move | None = None  # the next one, which the budget does not let begin yet
+        self._next_task = 0
+
+    # ------------------------------------------------------------ what happens
+
+    def stored(self, page: PageKey, node: int) -> None:
+        for source in self._sources:
+            source.stored(page, node)
+
+    def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
+        for source in self._sources:
+            source.read(now_ns, page, node, directory)
+
+    def first_token(self, now_ns: int, ttft_ns: int) -> None:
+        if self._guard:
+            self._guard.first_token(now_ns, ttft_ns)
+
+    def done(self, number: int, status: Status, directory: Directory, queues: Queues) -> None:
+        """The I/O of a task has ended."""
+        task = self._tasks[number]
+        match task.stage:
+            case _Stage.DELETE:
+                self._deleted(number, task, status, directory)
+            case _ if status is not Status.OK:
+                self.counters.failed += len(task.pages)
+                self._delete(number, task, directory, queues)
+            case _Stage.COPY:
+                self._put(number, task, _Stage.SYNC, Action.SYNC, queues)
+            case _Stage.SYNC:
+                self._put(number, task, _Stage.VERIFY, Action.READ, queues)
+            case _:
+                self._switch(number, task, directory)
+
+    # ------------------------------------------------------------ what to do next
+
+    def begin(self, now_ns: int, directory: Directory, queues: Queues, writing: Container[PageKey]) -> None:
+        """Begin what may begin, of pages that nobody is writing; delete what nobody reads any more."""
+        for number in list(self._draining):
+            task = self._tasks[number]
+            if not any(directory.is_read(page, task.node) for page in task.pages):
+                del self._draining[number]
+                self._delete(number, task, directory, queues)
+        busy = _Either(self.busy, writing)
+        if self._owed:
+            self._settle_debts(directory, queues, busy)
+        self.wakes_at_ns = None
+        while len(self._tasks) < self._depth and (step := self._next(now_ns, directory, busy)):
+            if isinstance(step, Drop):
+                directory.discard(step.page, step.node)
+                self._drain(self._start(_Task((step.page,), step.node, _Stage.DRAIN)))
+                self.counters.dropped += 1
+            else:
+                task = _Task(step.pages, step.target, _Stage.COPY, step)
+                self._put(self._start(task), task, _Stage.COPY, Action.COPY, queues)
+
+    def _next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        if self._guard and now_ns < self._guard.free_at_ns:
+            self.wakes_at_ns = self._guard.free_at_ns
+            return None
+        held, self._held = self._held, None
+        if held and _is_sound(held, directory, busy):
+            return self._paid(now_ns, held)
+        for source in self._sources:
+            while step := source.next(now_ns, directory, busy):
+                if _is_sound(step, directory, busy):
+                    return self._paid(now_ns, step) if isinstance(step, Move) else step
+        return None
+
+    def _paid(self, now_ns: int, move: Move) -> Move | None:
+        """The move, if the budget lets it pass now; otherwise it is the next one."""
+        size_bytes = self._page_bytes * len(move.pages)
+        if not self._budget or self._budget.take(now_ns, size_bytes):
+            return move
+        self._held, self.wakes_at_ns = move, self._budget.ready_at_ns(size_bytes)
+        return None
+
+    def _settle_debts(self, directory: Directory, queues: Queues, busy: Container[PageKey]) -> None:
+        """Delete what could not be deleted while its node was down, unless the page has been stored there since."""
+        for node in [node for node in self._owed if node in directory.cluster.up]:
+            for page in [page for page in self._owed[node] if page not in busy]:
+                del self._owed[node][page]
+                if node not in directory.replicas(page):
+                    task = _Task((page,), node, _Stage.DELETE)
+                    self._delete(self._start(task), task, directory, queues)
+            if not self._owed[node]:
+                del self._owed[node]
+
+    # ------------------------------------------------------------ the stages of a task
+
+    def _start(self, task: _Task) -> int:
+        number = self._next_task
+        self._next_task += 1
+        self._tasks[number] = task
+        self.busy.update(dict.fromkeys(task.pages, number))
+        return number
+
+    def _put(self, number: int, task: _Task, stage: _Stage, action: Action, queues: Queues) -> None:
+        task.stage = stage
+        source = task.move.source if task.move else -1
+        queues.put(Work(Lane.BACKGROUND, action, task.node, task.pages, ((number,),), source))
+
+    def _switch(self, number: int, task: _Task, directory: Directory) -> None:
+        """The new copies are good: they are found from now on, and the old ones are not, unless both are wanted."""
+        assert task.move
+        directory.layout.append(task.node, task.pages)
+        for page in task.pages:
+            directory.add(page, task.node)
+            self.stored(page, task.node)
+        if task.move.keeps_source:
+            self.counters.replicated += len(task.pages)
+            self._end(number, task)
+            return
+        self.counters.moved += len(task.pages)
+        for page in task.pages:
+            directory.discard(page, task.move.source)
+        task.node = task.move.source
+        self._drain(number)
+
+    def _drain(self, number: int) -> None:
+        self._tasks[number].stage = _Stage.DRAIN
+        self._draining[number] = None
+
+    def _delete(self, number: int, task: _Task, directory: Directory, queues: Queues) -> None:
+        if task.node in directory.cluster.up:
+            self._put(number, task, _Stage.DELETE, Action.DELETE, queues)
+        else:
+            self._deleted(number, task, Status.EIO, directory)
+
+    def _deleted(self, number: int, task: _Task, status: Status, directory: Directory) -> None:
+        if task.node not in directory.cluster.up:
+            self._owed.setdefault(task.node, {}).update(dict.fromkeys(task.pages))
+        elif status is not Status.OK:
+            self.counters.failed += len(task.pages)
+        self._end(number, task)
+
+    def _end(self, number: int, task: _Task) -> None:
+        del self._tasks[number]
+        for page in task.pages:
+            del self.busy[page]
+        self.ended += task.pages
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    one: Container[PageKey]
+    other: Container[PageKey]
+
+    def __contains__(self, page: object) -> bool:
+        return page in self.one or page in self.other
+
+
+def _is_sound(step: Move | Drop, directory: Directory, busy: Container[PageKey]) -> bool:
+    """Whether a step still makes sense, and loses nothing that it should not."""
+    if isinstance(step, Drop):
+        live = directory.live(step.page)
+        return step.page not in busy and step.node in live and (len(live) > 1 or step.is_last)
+    return step.target in directory.cluster.up and all(
+        page not in busy and step.source in directory.live(page) and step.target not in directory.replicas(page)
+        for page in step.pages
+    )

@@ -1,0 +1,91 @@
+"""Weights that follow what each node has to do, and hold still when that does. Pure.
+
+Three signals of every node, each against the mean of the nodes: the bytes that it moves, its queue depth, and its
+latency at a high percentile, all of them forgetting. A node's load is the largest of the three ratios; its weight is
+multiplied by (1 ÷ load)^gain, so under a load that follows the weights the error shrinks by (1 − gain) each time.
+Source: the dynamic weights of the article on KV-cache load balancing (claim C3); the rule is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from kvbench.store.cluster import ClusterView
+from kvbench.store.decay import DecayedHistogram, DecayedMean, DecayedRate
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRule:
+    """`deadband`: no weight changes while every load is within this share of the mean. With `least` and `most`, what
+    weights do not cure does not drive them on and on."""
+
+    interval_ns: int = 10**9
+    half_life_ns: int = 2 * 10**9
+    gain: float = 0.5
+    deadband: float = 0.2
+    least: float = 0.25
+    most: float = 4.0
+    latency_quantile: float = 0.99
+
+
+class _Seen:
+    """What was seen of one node."""
+
+    def __init__(self, rule: WeightRule) -> None:
+        self.rate = DecayedRate(rule.half_life_ns)
+        self.depth = DecayedMean(rule.half_life_ns)
+        self.latency = DecayedHistogram(rule.half_life_ns)
+
+
+class DynamicWeights:
+    """Weights by load, decided anew every interval. `signals` of a node: bytes per second, depth, latency in ns."""
+
+    def __init__(self, rule: WeightRule | None = None) -> None:
+        self._rule = rule or WeightRule()
+        self._seen: dict[int, _Seen] = {}
+        self._decides_at_ns: int | None = None
+
+    def observe(self, now_ns: int, node: int, size_bytes: int, latency_ns: int, cluster: ClusterView) -> None:
+        """An I/O has ended at a node, `latency_ns` after it went out."""
+        seen = self._seen.get(node) or self._seen.setdefault(node, _Seen(self._rule))
+        seen.rate.add(now_ns, size_bytes)
+        seen.depth.add(now_ns, cluster.in_flight[node] + 1)
+        seen.latency.add(now_ns, latency_ns)
+
+    def decide(self, now_ns: int, cluster: ClusterView) -> dict[int, float]:
+        """The weights to be changed; none between two decisions, or while the loads are alike."""
+        if self._decides_at_ns is None:
+            self._decides_at_ns = now_ns + self._rule.interval_ns
+        if now_ns < self._decides_at_ns:
+            return {}
+        self._decides_at_ns = now_ns + self._rule.interval_ns
+        nodes = cluster.targets()
+        signals = {node: self._signals(now_ns, node) for node in nodes}
+        return next_weights({node: cluster.weights[node] for node in nodes}, loads(signals), self._rule)
+
+    def _signals(self, now_ns: int, node: int) -> tuple[float, float, float]:
+        if not (seen := self._seen.get(node)):
+            return 0.0, 0.0, 0.0
+        return seen.rate.per_s(now_ns), seen.depth.value or 0.0, seen.latency.quantile(self._rule.latency_quantile)
+
+
+def loads(signals: Mapping[int, tuple[float, float, float]]) -> dict[int, float]:
+    """A node's load: the largest ratio of one of its signals to the mean of that signal over the nodes."""
+    means = [fmean(values) for values in zip(*signals.values(), strict=True)] if signals else []
+    return {
+        node: max((value / mean for value, mean in zip(values, means, strict=True) if mean), default=1.0)
+        for node, values in signals.items()
+    }
+
+
+def next_weights(weights: Mapping[int, float], load: Mapping[int, float], rule: WeightRule) -> dict[int, float]:
+    """The weights that follow from the loads, with a mean of 1 before they are bounded; empty: they stay."""
+    mean = fmean(load.values()) if load else 0.0
+    if not mean or all(abs(value / mean - 1) <= rule.deadband for value in load.values()):
+        return {}
+    wanted = {node: weights[node] * (mean / max(load[node], mean * 1e-3)) ** rule.gain for node in weights}
+    scale = fmean(wanted.values())
+    bounded = {node: min(rule.most, max(rule.least, weight / scale)) for node, weight in wanted.items()}
+    return {node: weight for node, weight in bounded.items() if weight != weights[node]}
