@@ -173,6 +173,7 @@ class View:
     demonstration: tuple[str, ...]
     why: str
     rejudged: str
+    ungated: str
     identity: tuple[tuple[str, str], ...]
     bases: tuple[tuple[str, str], ...]
     decider: Decider | None

@@ -34,8 +34,9 @@ def page(view: View) -> str:
 
 def _banner(view: View) -> list[str]:
     banner = [f"**DEMONSTRATION: {_safe(', '.join(view.demonstration))}. Not an acceptance result.**"]
+    ungated = [f"**UNGATED: the gate below had not passed. {_safe(view.ungated)}**"]
     rejudged = [f"**RE-JUDGED with {_safe(view.rejudged)}.**"]
-    return banner * bool(view.demonstration) + rejudged * bool(view.rejudged)
+    return banner * bool(view.demonstration) + ungated * bool(view.ungated) + rejudged * bool(view.rejudged)
 
 
 def _decider(view: View) -> list[str]:

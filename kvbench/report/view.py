@@ -45,6 +45,7 @@ def build_view(plan: Plan, measurements: Sequence[Measurement], verdict: Verdict
         demonstration=verdict.basis,
         why=verdict.why,
         rejudged=verdict.rejudged,
+        ungated=plan.ungated,
         identity=_identity(run),
         bases=_bases(run),
         decider=decider(verdict, plan),
@@ -63,15 +64,19 @@ def _identity(run: Run) -> tuple[tuple[str, str], ...]:
     ends = sorted(measured.end.wall for measured in run.measurements.values())
     span = f"{_minute(starts[0])} to {_minute(ends[-1])} UTC" if starts else "nothing was measured"
     rounds = max((step.round for step in plan.steps), default=0)
+    extent = [
+        *(["quick"] if plan.quick else []),
+        *([plural(rounds, "round")] if rounds else []),
+        plural(len(plan.steps), "step"),
+    ]
     return (
         ("Target", plan.target.name),
         ("Arms", "; ".join(f"{arm.name} ({arm.role})" for arm in plan.target.arms)),
         ("Measured", span),
-        ("Extent", f"{'quick, ' if plan.quick else ''}{plural(rounds, 'round')}, {plural(len(plan.steps), 'step')}"),
+        ("Extent", ", ".join(extent)),
         ("Seed", str(plan.seed)),
         ("kvbench", plan.kvbench_version),
         ("Content", plan.content_digest),
-        *([("Gate before", f"not passed; run nevertheless, because {plan.ungated}")] if plan.ungated else []),
     )
 
 
@@ -93,7 +98,9 @@ def _gaps(run: Run) -> list[str]:
 
 def _bases(run: Run) -> tuple[tuple[str, str], ...]:
     target = run.plan.target
-    rows = [*_alike("Engine", target.arms, _engine_basis), *_alike("KV", target.arms, _storage_basis)]
+    uses_engine = any(step.engine != "none" for step in run.plan.steps)
+    rows = _alike("Engine", target.arms, _engine_basis) if uses_engine else []
+    rows += _alike("KV" if uses_engine else "Storage", target.arms, _storage_basis)
     rows.append(
         ("Figures", "; ".join(_figures_of(kind, run) for kind in dict.fromkeys(s.kind for s in run.plan.steps)))
     )
@@ -137,6 +144,7 @@ def _storage_basis(arm: Arm) -> str:
 
 # ---------------------------------------------------------------- the finding that decided
 
+_WITHOUT_FIGURE = {Outcome.PASS: "holds", Outcome.FAIL: "does not hold", Outcome.INCONCLUSIVE: "no figure"}
 _FIRST_BY_KIND = ("evidence", "integrity", "performance")  # the judge's order: evidence is never FAIL
 
 
@@ -154,7 +162,7 @@ def decider(verdict: Verdict, plan: Plan) -> Decider | None:
         return None
     finding = min(worst, key=lambda one: _FIRST_BY_KIND.index(one.kind))
     check = checks.get(finding.check)
-    observed = "no figure" if finding.observed is None else number(finding.observed, finding.unit)
+    observed = _WITHOUT_FIGURE[finding.outcome] if finding.observed is None else number(finding.observed, finding.unit)
     where = (f"cell {finding.cell}" if finding.cell else "", finding.arm, check.metric if check else "")
     told_as_is = Decider(
         check=finding.check,

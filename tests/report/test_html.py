@@ -71,6 +71,15 @@ def test_a_rejudged_run_names_the_other_gate_file(synthetic: Make) -> None:
     assert "<b>RE-JUDGED</b> with loose.yaml" in html.page(build_view(*again.view_arguments()), drawn)
 
 
+def test_an_ungated_run_gives_its_reason_in_a_banner(synthetic: Make) -> None:
+    run = synthetic()
+    ungated = build_view(*replace(run, plan=replace(run.plan, ungated=ATTACK)).view_arguments())
+    assert "<b>UNGATED</b> The gate below had not passed" in html.page(ungated, drawn)
+    assert "**UNGATED:" in markdown.page(ungated)
+    assert ATTACK not in html.page(ungated, drawn)
+    assert "UNGATED" not in html.page(build_view(*run.view_arguments()), drawn)
+
+
 def test_page_asks_for_nothing_outside_itself(synthetic: Make) -> None:
     page = html.page(build_view(*synthetic().view_arguments()))
     parsed = Page(page)
