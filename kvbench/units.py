@@ -100,6 +100,7 @@ def format_value(value: float, unit: str) -> str:
         "share": lambda share: f"{100 * share:.3g} %",
         "count": lambda count: f"{count:,.0f}",
         "ratio": lambda ratio: f"{ratio:.4g}",
+        "1/s": lambda rate: f"{rate:,.0f} 1/s" if rate >= 100 else f"{rate:.3g} 1/s",
     }
     return readable[unit](value) if unit in readable else f"{value:.4g} {unit}".rstrip()
 

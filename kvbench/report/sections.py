@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kvbench.model import Finding, GateStep, Verdict
-from kvbench.report import storage, waves
+from kvbench.report import acceptance, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, interval_text, number, requirement, text
 from kvbench.report.tables import all_metrics, metrics_by_step
@@ -66,6 +66,9 @@ def _other(gate_step: GateStep, run: Run) -> list[Section]:
 
 
 _BY_PROBE: Mapping[str, Callable[[GateStep, Run], list[Section]]] = {
+    "host.inventory": acceptance.inventory,
+    "host.health": acceptance.health,
+    "fio.verify": acceptance.verified,
     "fio.steady": storage.steady,
     "kv.pages": storage.pages,
     "load.cold_recovery": waves.sections,
