@@ -41,13 +41,13 @@ def execute(folder: RunFolder, shapes: Mapping[str, ModelShape], observer: Obser
     measured is kept, and calling this again goes on from there.
     """
     with folder.locked():
-        folder.started()
         folder.check_content()
         if folder.mend():
             observer.note("the journal's last line was torn; its step runs again")
         if ended := folder.survivors.end_all():
             observer.note(f"ended {ended} process group(s) that had outlived the run")
         with _claimed(folder) as claims:
+            folder.started()
             _Loop(folder, shapes, observer, claims).go()
 
 

@@ -24,7 +24,9 @@ from kvbench.units import format_bytes, format_seconds, format_value
 State = Literal["not started", "running", "stopping", "dead", "stopped", "finished"]
 
 SHOWN = ("ttft_p50_s", "wave_bandwidth_bytes_per_s", "read_bandwidth_bytes_per_s", "write_bandwidth_bytes_per_s")
-_COUNTED = ("content_mismatches", "requests_failed")
+_SUMMED = ("content_mismatches", "io_errors", "media_errors", "requests_failed")
+_WITHIN = "unavailable_s"
+_LONGEST = "longest_stall_s"
 _HOUR_S = 3600.0
 _SET_ABOVE_S = 1.0  # a wall clock that moved less against the monotonic one was corrected and not set
 
@@ -60,8 +62,8 @@ class Figure(NamedTuple):
 class Status:
     """How a soak stands. A slice is done when all its steps are measured; `lasted_s` are the slices done.
 
-    `unavailable_s` counts what docs/method.md (G4) counts: gaps above 60 s, the one that lasts now included.
-    `mismatches` is None while no step has looked; `available_share` is None before the first measurement.
+    `unavailable_s` counts what docs/method.md (G4) counts: gaps above 60 s, between steps (the one that lasts now
+    included) and within them. What no step has looked at yet is None, as `available_share` is before the first.
     """
 
     state: State
@@ -73,7 +75,10 @@ class Status:
     available_share: float | None
     unavailable_s: float
     revivals: int
-    mismatches: float | None
+    longest_stall_s: float | None
+    content_mismatches: float | None
+    io_errors: float | None
+    media_errors: float | None
     requests_failed: float | None
     last_hour: tuple[Figure, ...]
     free_bytes: Mapping[str, int]
@@ -101,8 +106,9 @@ def status(
     account = lasting.account(measurements, {step.id: step.kind for step in plan.steps})
     last = next(reversed(done.values()), None)
     down_s = _since(last, around) if last and state == "dead" else 0.0
-    gaps_s = [gap.length_s for gap in account.outages] + [down_s] * (down_s > lasting.UNAVAILABLE_ABOVE_S)
     span_s = account.span_s + down_s
+    between_s = sum(gap.length_s for gap in account.outages) + down_s * (down_s > lasting.UNAVAILABLE_ABOVE_S)
+    unavailable_s = between_s + sum(_values(measurements, _WITHIN))
     pace = _pace(done.values(), expected_s)
     left_s = pace * sum(expected_s[step.id] for step in todo)
     wave = next((step for step in todo if step.cell), None)
@@ -114,11 +120,11 @@ def status(
         slices_done=slices_done,
         slices_planned=len(slices),
         steps_failed=len(measured) - len(done),
-        available_share=1 - sum(gaps_s) / span_s if span_s else None,
-        unavailable_s=sum(gaps_s),
+        available_share=1 - unavailable_s / span_s if span_s else None,
+        unavailable_s=unavailable_s,
         revivals=max(0, around.starts - 1),
-        mismatches=_total(measurements, "content_mismatches"),
-        requests_failed=_total(measurements, "requests_failed"),
+        longest_stall_s=max(_values(measurements, _LONGEST), default=None),
+        **{name: sum(found) if (found := _values(measurements, name)) else None for name in _SUMMED},
         last_hour=tuple(_last_hour(plan.steps, done)),
         free_bytes=around.free_bytes,
         wall_clock_set_s=_wall_clock_set_s(measurements),
@@ -153,10 +159,9 @@ def _pace(done: Iterable[Measurement], expected_s: Mapping[str, float]) -> float
     return sum(real_s for real_s, _ in took) / expected if expected else 1.0
 
 
-def _total(measurements: Iterable[Measurement], metric: str) -> float | None:
-    values = [m.metrics[metric].value for m in measurements if metric in m.metrics]
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+def _values(measurements: Iterable[Measurement], metric: str) -> list[float]:
+    found = (m.metrics[metric].value for m in measurements if metric in m.metrics)
+    return [value for value in found if value is not None]
 
 
 def _last_hour(steps: Iterable[Step], done: Mapping[str, Measurement]) -> Iterable[Figure]:
@@ -188,10 +193,12 @@ def describe(found: Status) -> list[tuple[str, str]]:
     share, place = found.available_share, lasting.place(found.lasted_s, found.planned_s)
     lines = [
         ("state", f"{found.state}, {place}; {found.slices_done} of {found.slices_planned} slices"),
-        ("available", "nothing measured yet" if share is None else f"{100 * share:.3f} %"),
+        ("available", "not measured yet" if share is None else f"{100 * share:.3f} %"),
         ("", f"{format_seconds(found.unavailable_s)} without service, {wording.count(found.revivals, 'revival')}"),
-        ("wrong pages", "not looked for yet" if found.mismatches is None else f"{found.mismatches:,.0f}"),
-        ("failed", f"{found.requests_failed or 0:,.0f} requests, {wording.count(found.steps_failed, 'step')}"),
+        ("longest stall", _known(found.longest_stall_s, "s")),
+        ("wrong pages", _known(found.content_mismatches, "count")),
+        ("errors", f"I/O: {_known(found.io_errors, 'count')}, media: {_known(found.media_errors, 'count')}"),
+        ("failed", f"requests: {_known(found.requests_failed, 'count')}, steps: {found.steps_failed}"),
     ]
     lines += _figures(found.last_hour)
     lines += [(f"free, {arm or 'run folder'}", format_bytes(free)) for arm, free in found.free_bytes.items()]
@@ -202,6 +209,10 @@ def describe(found: Status) -> list[tuple[str, str]]:
             lines.append(("next wave", f"{found.next_wave}, in about {format_seconds(found.next_wave_in_s)}"))
         lines.append(("left", f"about {format_seconds(found.left_s)} of measuring, so not before {found.end}"))
     return lines
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "not measured yet" if value is None else format_value(value, unit)
 
 
 def _figures(last_hour: Iterable[Figure]) -> Iterable[tuple[str, str]]:
@@ -280,5 +291,7 @@ class Follower:
 
 
 def _thin(measurement: Measurement) -> Measurement:
-    kept = {name: metric for name, metric in measurement.metrics.items() if name in SHOWN or name in _COUNTED}
+    kept = {
+        name: metric for name, metric in measurement.metrics.items() if name in (*SHOWN, *_SUMMED, _WITHIN, _LONGEST)
+    }
     return replace(measurement, metrics=kept, series={}, raw_files=(), overhead={}, facts={}, warnings=())

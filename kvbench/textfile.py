@@ -26,9 +26,12 @@ SOAK: Mapping[str, tuple[str, Callable[[Status], float | None]]] = {
     "kvbench_soak_slices_done": ("Slices of which all steps are measured", lambda s: s.slices_done),
     "kvbench_soak_steps_failed": ("Steps that could not be measured", lambda s: s.steps_failed),
     "kvbench_soak_available_ratio": ("Share of the time with service", lambda s: s.available_share),
-    "kvbench_soak_unavailable_seconds": ("Gaps above 60 s, together", lambda s: s.unavailable_s),
+    "kvbench_soak_unavailable_seconds": ("Time without service: gaps above 60 s", lambda s: s.unavailable_s),
     "kvbench_soak_revivals": ("How often a dead run was started again", lambda s: s.revivals),
-    "kvbench_soak_content_mismatches": ("Wrong pages, so far", lambda s: s.mismatches),
+    "kvbench_soak_longest_stall_seconds": ("Longest stall, so far", lambda s: s.longest_stall_s),
+    "kvbench_soak_io_errors": ("I/O errors, so far", lambda s: s.io_errors),
+    "kvbench_soak_media_errors": ("Media errors, so far", lambda s: s.media_errors),
+    "kvbench_soak_content_mismatches": ("Wrong pages, so far", lambda s: s.content_mismatches),
     "kvbench_soak_requests_failed": ("Failed requests, so far", lambda s: s.requests_failed),
     "kvbench_soak_left_seconds": ("Time to the end, estimated", lambda s: s.left_s),
     "kvbench_soak_last_measured_timestamp_seconds": (
@@ -37,7 +40,7 @@ SOAK: Mapping[str, tuple[str, Callable[[Status], float | None]]] = {
     ),
 }
 FREE = "kvbench_soak_free_bytes"
-_BASE_UNITS = {"_per_s": "_per_second", "_s": "_seconds", "_share": "_ratio"}
+_BASE_UNITS = {"_per_s": "_per_second", "_s": "_seconds", "_share": "_ratio", "_c": "_celsius"}
 
 
 def exported_name(metric: str) -> str:
