@@ -79,7 +79,8 @@ def _present(check: Check, cell: Cell, run: Run) -> list[Finding]:
     if any(figure.missing for figure in seen):
         return [missing_finding(check, cell, seen)]
     reason = f"{wording.label(check.metric)} is there in {wording.count(len(seen), 'measurement')}"
-    return [finding(check, cell, Outcome.PASS, reason, seen, n=len(seen))]
+    observed = seen[0].value if len(seen) == 1 else None
+    return [finding(check, cell, Outcome.PASS, reason, seen, observed=observed, n=len(seen))]
 
 
 def _paired_log_ratio(check: Check, cell: Cell, run: Run) -> list[Finding]:
