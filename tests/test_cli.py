@@ -41,6 +41,7 @@ COMMANDS = [
     ["run", "gate"], ["resume"], ["plan", "gate"], ["judge"], ["report"], ["runs", "list"], ["runs", "show"],
     ["runs", "rm"], ["init"], ["doctor"], ["engine", "serve"], ["load"], ["fio", "import"],
     ["campaign", "new"], ["campaign", "status"], ["campaign", "report"], ["compare"], ["schema"],
+    *(["soak", word] for word in ("start", "revive", "status", "stop", "mark", "install", "remove")),
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -12,6 +12,7 @@ from kvbench.cli.gate import Duration, InCampaign, Json, Out, Party, Quick, Run,
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kvbench.journal import RunFolder
     from kvbench.soak import Follower, Status
 
 GATE = "G4"
@@ -68,7 +69,7 @@ def start(
     if folder.reopen():
         show.say("the run had been stopped; it goes on")
     if foreground:
-        raise typer.Exit(gate.carry_on(folder, None))
+        _carry_on(folder)
     show.say(f"{name} {soak_life.start_detached(folder)}")
     show.say(f"watch it:             kvbench soak status {name} --watch")
     show.say(f"have cron revive it:  kvbench soak install {name}")
@@ -83,13 +84,8 @@ def revive(run: Run) -> None:
     if (run / "ended").exists():  # before anything is imported: cron asks every minute
         return
     from kvbench import journal
-    from kvbench.cli import gate, show
 
-    folder = journal.RunFolder.open(run)
-    if holder := folder.holder():
-        show.say(f"{run} runs already, as process {holder.pid}")
-        return
-    raise typer.Exit(gate.carry_on(folder, None))
+    _carry_on(journal.RunFolder.open(run))
 
 
 @app.command()
@@ -180,6 +176,18 @@ def remove(run: Run) -> None:
 
     removed = crontab.remove(run.resolve())
     show.say(f"{run} {'was taken out of' if removed else 'is not in'} your crontab")
+
+
+def _carry_on(folder: RunFolder) -> NoReturn:
+    """Run it here. That somebody else runs it is no failure: it runs."""
+    from kvbench import journal
+    from kvbench.cli import gate, show
+
+    try:
+        raise typer.Exit(gate.carry_on(folder, None))
+    except journal.RunHeld as held:
+        show.say(held.message)
+        raise typer.Exit from None
 
 
 def _watch(follower: Follower) -> None:
