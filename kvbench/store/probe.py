@@ -147,10 +147,9 @@ def _burst(setup: _Setup) -> _Result:
     wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     writes = _write(setup, "write", pages, setup.params.concurrency)
-    acknowledged_ns = clock.monotonic_ns()
     setup.context.progress("draining", None)
     wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
-    drain_s = max(0.0, (clock.monotonic_ns() - acknowledged_ns) / 1e9 - QUIET_S)
+    drain_s = max(0.0, (clock.monotonic_ns() - writes.span_ns[1]) / 1e9 - QUIET_S)
     device_bytes = _written_between(before, read_counters(setup.devices))
     settled = _settle(setup)
     reads = _read(setup, "read back", pages, range(pages.count), setup.params.concurrency)
@@ -298,7 +297,11 @@ def _settle(setup: _Setup) -> Settled:
     context = setup.context
     context.progress("settling", None)
     if hook := context.target.hooks.get("before_wave"):
-        process.run(hook, timeout_s=DRAIN_TIMEOUT_S)
+        done = process.run(hook, timeout_s=DRAIN_TIMEOUT_S)
+        if done.returncode:
+            raise StepError(
+                f"the hook before_wave ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}"
+            )
     return settle(context.data_dirs, setup.devices, setup.params.settle_dwell_s)
 
 

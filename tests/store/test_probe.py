@@ -166,6 +166,12 @@ def test_pages_that_cannot_be_written_end_the_step_with_the_reason(
         probe.measure(step("read"), context)
 
 
+def test_a_hook_that_fails_before_the_reads_ends_the_step(context: Context) -> None:
+    target = replace(context.target, hooks={"before_wave": ("false",)})
+    with pytest.raises(StepError, match="the hook before_wave ended with exit code 1"):
+        probe.measure(step("read"), replace(context, target=target))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"), [({"data_dirs": ()}, "no storage to drive"), ({}, "page of the arm's model is not known")]
 )
