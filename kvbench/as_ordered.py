@@ -26,23 +26,35 @@ def _of_row(check: Check, cell: Cell, row: Row) -> list[Finding]:
     return [_one(check, cell, row, one) for one in measurement.facts.get("expectations", ())]
 
 
+_SUBJECTS = {
+    "capacity_bytes": "capacity",
+    "logical_block_bytes": "logical block",
+    "pcie_speed_gt_s": "PCIe speed in GT/s",
+    "pcie_width": "PCIe lanes",
+    "paths": "live paths",
+    "ana_state": "ANA state",
+    "numa_node": "NUMA node",
+    "fs_type": "file system",
+    "mtu": "MTU",
+    "port_rate_gbit_s": "port rate in Gbit/s",
+}
+
+
 def _one(check: Check, cell: Cell, row: Row, held: Mapping[str, Any]) -> Finding:
     key, ok = held["key"], held["ok"]
-    subject, ordered = key.replace("_", " "), _said(key, held["expected"])
-    if ok is None:
-        outcome, reason = Outcome.INCONCLUSIVE, f"{subject} could not be found out, where {ordered} was ordered"
-    else:
-        outcome = Outcome.PASS if ok else breach(check)
-        reason = f"{subject} is {_said(key, held['found'])}, where {ordered} was ordered"
+    outcome = Outcome.INCONCLUSIVE if ok is None else Outcome.PASS if ok else breach(check)
+    found_as = "not all could be found out" if ok is None else f"found {said(key, held['found'])}"
+    reason = f"{_SUBJECTS.get(key, key.replace('_', ' '))}: {found_as}, where {said(key, held['expected'])} was ordered"
     evidence = row.measurement.raw_files if row.measurement else ()
     where = f"{reason} ({wording.place(row.step)}, by {held['source']})"
     found = finding(check, cell, outcome, where, arm=row.step.arm, n=int(ok is not None))
     return replace(found, evidence=evidence)
 
 
-def _said(key: str, value: Any) -> str:
+def said(key: str, value: Any) -> str:
+    """What was ordered or found under a key of `Expect`, as people read it."""
     if isinstance(value, list | tuple):
-        return ", ".join(_said(key, one) for one in value)
+        return ", ".join(said(key, one) for one in value)
     if key.endswith("_bytes") and isinstance(value, int | float):
         return f"{format_value(value, 'B')} ({value:,} B)"
     return str(value)

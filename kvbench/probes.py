@@ -325,7 +325,7 @@ INVENTORY_METRICS: Mapping[str, str] = {
 
 HEALTH_METRICS: Mapping[str, str] = {
     "critical_warning": "count",  # NVMe's bit mask; every figure is the worst of the arm's drives
-    "media_errors": "count",
+    "media_errors_total": "count",  # since the drive was made
     "spare_margin_share": "share",  # available spare − its threshold
     "wear_share": "share",
     "wear_margin_share": "share",  # the target's wear_limit_share − wear

@@ -66,7 +66,7 @@ def _each(check: Check, cell: Cell, run: Run) -> list[Finding]:
     if worst is None or (not fails and any(figure.missing for figure in seen)):
         return [missing_finding(check, cell, seen)]
     reason = (
-        f"{wording.label(check.metric)} is {format_value(value, check.unit)} ({wording.place(worst.step)}) "
+        f"{wording.subject(check)} is {format_value(value, check.unit)} ({wording.place(worst.step)}) "
         f"where {wording.asked(check.op, check.limit, check.unit)} is asked, "
         f"the worst of {wording.count(len(known), 'measurement')}"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from kvbench.model import Finding, Step
+from kvbench.model import Check, Finding, Step
 from kvbench.stats import RatioInterval
 from kvbench.units import format_value
 
@@ -48,14 +48,13 @@ _LABELS = {
     "verify_errors": "the number of blocks that came back wrong",
     "verified_share": "the share of the capacity that was verified",
     "critical_warning": "the drives' critical warning",
-    "media_errors": "the number of media errors",
     "spare_margin_share": "the spare above the drive's own threshold",
     "wear_margin_share": "the wear that is left of what was agreed",
     "error_log_entries": "the number of entries in an error log",
     "pcie_degraded_devices": "the number of PCIe links below their maximum",
     "expectations": "what was ordered",
     "settings_declared": "the declared settings",
-    "settings_fingerprint": "the fingerprint of the array's settings, after ÷ before",
+    "settings_fingerprint": "the fingerprint of the array's settings",
 }
 _UNIT_SUFFIX = re.compile(r"_(bytes_per_s|s)\Z")
 
@@ -63,6 +62,16 @@ _UNIT_SUFFIX = re.compile(r"_(bytes_per_s|s)\Z")
 def label(metric: str) -> str:
     """`ttft_p50_s` → `TTFT p50`: a metric as the subject of a sentence."""
     return _LABELS.get(metric) or _UNIT_SUFFIX.sub("", metric).replace("_", " ")
+
+
+def subject(check: Check) -> str:
+    """What a check observes: a metric, or one ÷ another of the same arm."""
+    whose, _, divisor = check.divide_by.partition(".")
+    if not whose:
+        return label(check.metric)
+    if whose == "datasheet":
+        return f"{label(check.metric)} ÷ the data sheet's"
+    return f"{label(check.metric)} ÷ {'that' if divisor == check.metric else label(divisor)} of {whose}"
 
 
 def count(number: int, noun: str) -> str:

@@ -40,7 +40,7 @@ WELL: Mapping[str, Mapping[str, float]] = {
     "spec-random-write": {"write_iops": 1.9e5},
     "health-after": {
         "critical_warning": 0,
-        "media_errors": 0,
+        "media_errors_total": 0,
         "spare_margin_share": 0.9,
         "error_log_entries": 0,
         "settings_fingerprint": 2**48 - 1,
@@ -99,12 +99,12 @@ def test_storage_that_arrived_as_ordered_and_is_well_passes() -> None:
 @pytest.mark.parametrize(
     ("held", "outcome", "reason"),
     [
-        ((MET,), PASS, "firmware is 2.1.0, where 2.1.0 was ordered (arm dut, by /sys/class/block)"),
-        ((MISSED,), FAIL, "firmware is 2.0.9, 2.1.0, where 2.1.0 was ordered (arm dut, by /sys/class/block)"),
+        ((MET,), PASS, "firmware: found 2.1.0, where 2.1.0 was ordered (arm dut, by /sys/class/block)"),
+        ((MISSED,), FAIL, "firmware: found 2.0.9, 2.1.0, where 2.1.0 was ordered (arm dut, by /sys/class/block)"),
         (
             (UNKNOWN,),
             INCONCLUSIVE,
-            "capacity bytes could not be found out, where 1.00 kB (1,000 B) was ordered (arm dut, by /sys/class/block)",
+            "capacity: not all could be found out, where 1.00 kB (1,000 B) was ordered (arm dut, by /sys/class/block)",
         ),
     ],
 )
@@ -136,7 +136,7 @@ def test_an_inventory_that_was_not_taken_proves_nothing() -> None:
         ("health-after", "settings_fingerprint", None, "settings-kept", INCONCLUSIVE),
         ("health-after", "critical_warning", 4, "critical-warning", FAIL),
         ("health-after", "critical_warning", None, "critical-warning", INCONCLUSIVE),
-        ("health-after", "media_errors", 1, "media-errors", FAIL),
+        ("health-after", "media_errors_total", 1, "media-errors", FAIL),
         ("health-after", "spare_margin_share", 0.0, "spare", FAIL),
         ("health-after", "error_log_entries", 3, "error-log", INCONCLUSIVE),
         ("verify", "verify_errors", 1, "verified", FAIL),
@@ -169,7 +169,7 @@ def test_a_baseline_has_no_order_and_no_data_sheet_to_meet() -> None:
 UNPROVEN = {"inventory": {"medium_proven": 0}}
 
 
-@pytest.mark.parametrize("change", [{}, {"health-after": {"critical_warning": None, "media_errors": None}}])
+@pytest.mark.parametrize("change", [{}, {"health-after": {"critical_warning": None, "media_errors_total": None}}])
 def test_a_demonstration_leaves_open_what_has_no_figure(change: Mapping[str, Mapping[str, float | None]]) -> None:
     result = verdict({**UNPROVEN, **change})
     assert result.headline == "PASS (demonstration: medium unproven)"
@@ -178,7 +178,7 @@ def test_a_demonstration_leaves_open_what_has_no_figure(change: Mapping[str, Map
 
 
 def test_a_demonstration_judges_what_is_known() -> None:
-    assert verdict({**UNPROVEN, "health-after": {"media_errors": 2}}).outcome is FAIL
+    assert verdict({**UNPROVEN, "health-after": {"media_errors_total": 2}}).outcome is FAIL
     assert verdict(UNPROVEN, held=(MISSED,)).outcome is FAIL
 
 

@@ -84,7 +84,7 @@ def drive_metrics(smarts: Mapping[str, Smart], storage: Storage, source: str) ->
     """The worst of all drives for every figure; None with the reason when one drive does not tell it."""
     figures: Mapping[str, tuple[Callable[[Smart], float | None], Callable[[Iterable[float]], float]]] = {
         "critical_warning": (lambda smart: smart.critical_warning, max),
-        "media_errors": (lambda smart: smart.media_errors, max),
+        "media_errors_total": (lambda smart: smart.media_errors, max),
         "spare_margin_share": (_spare_margin_share, min),
         "wear_share": (lambda smart: smart.wear_share, max),
         "wear_margin_share": (lambda smart: _minus(storage.wear_limit_share, smart.wear_share), min),

@@ -55,8 +55,8 @@ def digest(text: str) -> str:
 
 
 def declaration_digest(declared: Mapping[str, str]) -> str:
-    """SHA-256 of the settings that the target declares, whatever their order."""
-    return digest(json.dumps(dict(declared), sort_keys=True, ensure_ascii=False))
+    """SHA-256 of the settings that the target declares, whatever their order; "" when it declares none."""
+    return digest(json.dumps(dict(declared), sort_keys=True, ensure_ascii=False)) if declared else ""
 
 
 def keep(settings: Settings, raw_dir: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kvbench.as_ordered import said
 from kvbench.model import GateStep, Outcome
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, number, text
@@ -103,8 +104,8 @@ def _trouble(port: Fact) -> Entry:
 
 _ORDERED: _Columns = (
     ("What", lambda held: code(held["key"])),
-    ("Ordered", _told("expected")),
-    ("Found", _told("found")),
+    ("Ordered", lambda held: text(said(held["key"], held["expected"]))),
+    ("Found", lambda held: text(ABSENT if held["found"] is None else said(held["key"], held["found"]))),
     ("Finding", _ok),
     ("Looked for in", lambda held: code(held["source"])),
 )
@@ -162,7 +163,7 @@ _GPUS: _Columns = (
 
 _HEALTH = (
     ("Critical warning", "critical_warning"),
-    ("Media errors", "media_errors"),
+    ("Media errors", "media_errors_total"),
     ("Spare above its threshold", "spare_margin_share"),
     ("Wear", "wear_share"),
     ("Wear left of what was agreed", "wear_margin_share"),

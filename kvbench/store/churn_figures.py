@@ -71,7 +71,7 @@ def health(before: Mapping[str, Smart], after: Mapping[str, Smart], storage: Sto
     """What the drives say of themselves: new media errors since `before`, and how they stand `after` the slice."""
     told, hottest = (drive_metrics(smarts, storage, source) for smarts in (after, before))
     temperatures = [metric.value for one in (told, hottest) if (metric := one["temperature_max_c"]).value is not None]
-    absent = told["media_errors"].note
+    absent = told["media_errors_total"].note
     then, now = (_total(smart.media_errors for smart in smarts.values()) for smarts in (before, after))
     new = None if then is None or now is None else now - then
     why_no_new = absent or ("" if new is not None else "a drive did not tell at the beginning of the slice")

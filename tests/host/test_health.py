@@ -29,7 +29,7 @@ STORAGE = Storage(("/mnt/a",))
     ("name", "second", "worst"),
     [
         ("critical_warning", {"critical_warning": 4}, 4),
-        ("media_errors", {"media_errors": 2}, 2),
+        ("media_errors_total", {"media_errors": 2}, 2),
         ("spare_margin_share", {"available_spare_share": 0.08}, -0.02),
         ("wear_share", {"wear_share": 0.07}, 0.07),
         ("wear_margin_share", {"wear_share": 0.07}, -0.02),
@@ -47,7 +47,7 @@ def test_the_worst_drive_counts_and_bytes_add_up(name: str, second: dict[str, fl
 
 def test_one_silent_drive_leaves_no_figure_and_is_named() -> None:
     smarts = {"nvme0n1": WELL, "sda": Smart(why_absent="smartctl is not installed (package smartmontools)")}
-    metric = health.drive_metrics(smarts, STORAGE, "")["media_errors"]
+    metric = health.drive_metrics(smarts, STORAGE, "")["media_errors_total"]
     assert (metric.value, metric.note) == (None, "sda: smartctl is not installed (package smartmontools)")
 
 

@@ -57,6 +57,7 @@ def test_without_settings_there_is_a_reason_and_no_fingerprint(given: tuple[str,
 
 
 def test_the_declaration_has_one_digest_in_any_order() -> None:
+    assert settings.declaration_digest({}) == ""
     one, other = {"cache": "64 GiB", "qos": "none"}, {"qos": "none", "cache": "64 GiB"}
     assert settings.declaration_digest(one) == settings.declaration_digest(other)
     assert settings.declaration_digest(one) != settings.declaration_digest({"cache": "32 GiB", "qos": "none"})
