@@ -392,12 +392,17 @@ def _cost_verify(params: VerifyParams, arm: Arm | None, shape: kv.ModelShape | N
 
 
 def _cost_fio(params: FioParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
-    written = params.size_bytes if params.lay_out else 0
+    """Of a profile that is not `time_based`, one pass over its size, or as far as its runtime lets it come."""
+    laid_out = params.size_bytes if params.lay_out else 0
+    driven = int(params.runtime_s * _ASSUMED_BYTES_PER_S)
+    if not int(params.options.get("time_based", 0)):
+        driven = min(driven, params.size_bytes)
+    direction = str(params.options.get("rw", "read"))
     return Cost(
-        seconds=params.runtime_s + written / _ASSUMED_BYTES_PER_S,
-        written_bytes=written,
+        seconds=(driven + laid_out) / _ASSUMED_BYTES_PER_S,
+        written_bytes=laid_out + (driven if "write" in direction or "rw" in direction else 0),
         space_bytes=params.size_bytes,
-        read_bytes=int(params.runtime_s * _ASSUMED_BYTES_PER_S),
+        read_bytes=0 if direction in ("write", "randwrite") else driven,
     )
 
 
