@@ -23,18 +23,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from kvbench import clock
+from kvbench.adapters import adapter
 from kvbench.content import digest
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.model import FORMAT_VERSION, Measurement, Plan, Step, Verdict
 from kvbench.process import ProcessId, Survivors
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -253,15 +251,7 @@ def _parses(line: bytes) -> bool:
 def as_plain(value: object) -> Any:
     """A model type as what JSON holds."""
     kind: Any = type(value)
-    return _adapter(kind).dump_python(value, mode="json")
-
-
-@cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
-    """Made once a type: a run of days holds thousands of measurements."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)
+    return adapter(kind).dump_python(value, mode="json")
 
 
 def to_json(value: object) -> bytes:
@@ -274,7 +264,7 @@ def from_json(document: Any, kind: type[T], path: Path) -> T:
     from pydantic import ValidationError
 
     try:
-        return cast(T, _adapter(cast(Any, kind)).validate_python(document))
+        return adapter(kind).validate_python(document)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"])

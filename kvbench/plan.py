@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from itertools import product
 from typing import Any
 
 import kvbench
+from kvbench.adapters import adapter
 from kvbench.content import Loaded, digest
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
@@ -101,7 +103,7 @@ def _rounds(gate: Gate, options: Options, slice_s: float) -> int:
     duration_s = options.duration_s or (gate.quick_duration_s if options.quick else 0.0) or gate.duration_s
     if duration_s < slice_s:
         raise UsageError(f"a duration of {duration_s:g} s holds no slice of {slice_s:g} s", "shorten --slice")
-    return int(duration_s // slice_s)
+    return math.floor(duration_s / slice_s + 1e-9)  # 2 s hold 2,000 slices of 1 ms, though 2 // 0.001 is 1,999
 
 
 def _every(gate_step: GateStep, rounds: int) -> int:
@@ -249,10 +251,10 @@ def _seed(*parts: object) -> int:
 
 
 def _params(spec: ProbeSpec, params: Mapping[str, Any], where: str) -> Any:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     try:
-        return TypeAdapter(spec.params).validate_python(dict(params))
+        return adapter(spec.params).validate_python(dict(params))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"])
@@ -286,8 +288,8 @@ def _check_arm(arm: Arm, where: str) -> None:
         raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")
     if arm.engine.kind == "openai" and not arm.engine.urls:
         raise UsageError(f"{where}: engine openai needs urls", "urls: [http://127.0.0.1:8000]")
-    if arm.engine.kind == "launch" and not arm.engine.command:
-        raise UsageError(f"{where}: engine launch needs a command")
+    if arm.engine.kind == "launch" and not (arm.engine.command or arm.engine.recipe):
+        raise UsageError(f"{where}: engine launch needs a recipe or a command")
     if arm.engine.kind == "emulated" and arm.engine.tensor_parallel < 1:
         raise UsageError(f"{where}: tensor_parallel must be 1 or more")
 

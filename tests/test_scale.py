@@ -1,0 +1,71 @@
+"""A soak of thousands of slices: what it needs for one does not grow with those behind it."""
+
+import os
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from kvbench import content, plan, run
+from kvbench.journal import RunFolder
+from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
+
+SLICES = 2000
+SETTLED_AFTER = 500
+GATE = """
+version: 1
+id: LONG
+title: t
+why: w
+rounds: 1
+quick_rounds: 1
+duration_s: 2
+slice_s: 0.001
+steps:
+  - {id: churn, probe: fake.wave, arms: dut, per_round: true, why: w}
+checks: []
+"""
+
+
+class Memory:
+    """An observer that notes what Python holds in memory when a slice begins."""
+
+    def __init__(self) -> None:
+        self.held_bytes: list[int] = []
+
+    def began(self, step: Step, attempt: int, done: int, total: int) -> None:
+        self.held_bytes.append(tracemalloc.get_traced_memory()[0])
+
+    def progress(self, text: str, share: float | None) -> None: ...
+    def measured(self, step: Step, measurement: Measurement) -> None: ...
+    def note(self, text: str) -> None: ...
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    (tmp_path / "long.yaml").write_text(GATE)
+    loaded = content.load_gate(str(tmp_path / "long.yaml"))
+    arms = (
+        Arm("dut", "dut", Engine(), storage=Storage((str(tmp_path),))),
+        Arm("base", "baseline", Engine(), kv="recompute"),
+    )
+    made = plan.make_plan(loaded, Target("t", arms), content.model_shapes(), plan.Options())
+    return RunFolder.create(tmp_path / "run", made, loaded.files, loaded.source)
+
+
+def test_memory_and_journal_reads_stay_flat_over_two_thousand_slices(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, reads = folder.path / "journal.jsonl", []
+    real = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: (reads.append(path), real(path))[1])
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # durability is specified elsewhere, and takes time
+    memory = Memory()
+    tracemalloc.start()
+    try:
+        run.execute(folder, content.model_shapes(), memory)
+    finally:
+        tracemalloc.stop()
+    assert len(folder.measurements()) == SLICES
+    assert memory.held_bytes[-1] - memory.held_bytes[SETTLED_AFTER] < 256 * 1024
+    assert reads.count(journal) <= 5
