@@ -166,8 +166,6 @@ def test_every_page_size_with_every_queue_depth_is_a_cell_and_the_model_s_page_i
     assert pages == {
         "256KiB-c1": (262_144, 1),
         "256KiB-c8": (262_144, 8),
-        "2MiB-c1": (2_097_152, 1),
-        "2MiB-c8": (2_097_152, 8),
         "8126464B-c1": (8_126_464, 1),
         "8126464B-c8": (8_126_464, 8),
         "model-c1": (33_554_432, 1),

@@ -57,6 +57,7 @@ class _Setup:
     faults: list[FaultReport] = field(default_factory=list)
     transfers: dict[str, Transfer] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    overhead: dict[str, float] = field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[BlockDevice, ...]:
@@ -114,6 +115,7 @@ def measure(step: Step, context: Context) -> Measurement:
         metrics=figures.complete(metrics, setup.params.access),
         series={name: setup.source(f"{name}.parquet") for name in ("pages", "devices")},
         raw_files=tuple(sorted(str(file.relative_to(context.run_dir)) for file in context.raw_dir.iterdir())),
+        overhead=setup.overhead,
         facts=setup.facts,
     )
 
@@ -147,8 +149,8 @@ def _burst(setup: _Setup) -> _Result:
     wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     writes = _write(setup, "write", pages, setup.params.concurrency)
-    setup.context.progress("draining", None)
-    wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
+    with _phase(setup, "drain"):
+        wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     drain_s = max(0.0, (clock.monotonic_ns() - writes.span_ns[1]) / 1e9 - QUIET_S)
     device_bytes = _written_between(before, read_counters(setup.devices))
     settled = _settle(setup)
@@ -255,8 +257,7 @@ def _ring(pages: _Pages, nodes: int) -> Iterator[Io]:
 
 
 def _carried_out(setup: _Setup, phase: str, pages: _Pages, depth: int, commands: Iterator[Io]) -> Transfer:
-    setup.context.progress(phase, None)
-    with _nodes(setup, pages, depth, commands) as loop:
+    with _phase(setup, phase), _nodes(setup, pages, depth, commands) as loop:
         loop.wait(_left_s(setup))
     return _taken(setup, phase, pages, loop)
 
@@ -295,14 +296,22 @@ def _taken(setup: _Setup, phase: str, pages: _Pages, loop: ClosedLoop) -> Transf
 
 def _settle(setup: _Setup) -> Settled:
     context = setup.context
-    context.progress("settling", None)
     if hook := context.target.hooks.get("before_wave"):
         done = process.run(hook, timeout_s=DRAIN_TIMEOUT_S)
         if done.returncode:
             raise StepError(
                 f"the hook before_wave ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}"
             )
-    return settle(context.data_dirs, setup.devices, setup.params.settle_dwell_s)
+    with _phase(setup, "settle"):
+        return settle(context.data_dirs, setup.devices, setup.params.settle_dwell_s)
+
+
+@contextmanager
+def _phase(setup: _Setup, name: str) -> Iterator[None]:
+    setup.context.progress(name, None)
+    began_ns = clock.monotonic_ns()
+    yield
+    setup.overhead[name] = (clock.monotonic_ns() - began_ns) / 1e9
 
 
 def _left_s(setup: _Setup) -> float:

@@ -108,6 +108,7 @@ def test_each_page_is_written_once_and_read_once_and_bandwidth_is_that_of_the_ro
     span_s = (max(row["ended_ns"] for row in reads) - min(row["began_ns"] for row in reads)) / 1e9
     assert values(result)["read_bandwidth_bytes_per_s"] == pytest.approx(24 * PAGE_BYTES / span_s)
     assert result.metrics["read_latency_p99_s"].note == "max of 24"
+    assert set(result.overhead) == {"populate pages", "settle", "read"}
 
 
 @pytest.mark.parametrize("depth", [1, 3])
