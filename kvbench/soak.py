@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,7 +18,7 @@ from typing import Literal, NamedTuple
 from kvbench import clock, content, lasting, safety, wording
 from kvbench.errors import KvbenchError
 from kvbench.journal import RunFolder, from_json
-from kvbench.model import Measurement, Plan, Stamp, Step
+from kvbench.model import Measurement, Metric, Plan, Stamp, Step
 from kvbench.plan import cost
 from kvbench.units import format_bytes, format_seconds, format_value
 
@@ -291,7 +292,12 @@ class Follower:
 
 
 def _thin(measurement: Measurement) -> Measurement:
+    """What a status needs of a measurement: some 2 kB, for each of a soak's thousands of steps."""
+    names = (*SHOWN, *_SUMMED, _WITHIN, _LONGEST)
     kept = {
-        name: metric for name, metric in measurement.metrics.items() if name in (*SHOWN, *_SUMMED, _WITHIN, _LONGEST)
+        name: Metric(metric.value, sys.intern(metric.unit), metric.n)
+        for name in names
+        if (metric := measurement.metrics.get(name))
     }
-    return replace(measurement, metrics=kept, series={}, raw_files=(), overhead={}, facts={}, warnings=())
+    thin = replace(measurement, metrics=kept, boot_id=sys.intern(measurement.boot_id))
+    return replace(thin, series={}, raw_files=(), overhead={}, facts={}, warnings=())

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_runs import Nobody, execute
-from soaks import new_soak
+from soaks import make_plan, new_soak
 
 from kvbench import clock, content, run, soak, soak_life
 from kvbench.errors import KvbenchError
@@ -92,8 +93,8 @@ def kvbench(*args: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def long(tmp_path: Path) -> Iterator[RunFolder]:
-    """A soak of ten minutes, of slices of half a second; killed at the end where it still runs."""
-    folder = new_soak(tmp_path, 600, 0.5)
+    """A soak of two minutes, of slices of two seconds; killed at the end where it still runs."""
+    folder = new_soak(tmp_path, 120, 2)
     yield folder
     if holder := folder.holder():
         os.kill(holder.pid, signal.SIGKILL)
@@ -115,15 +116,15 @@ def test_started_stopped_and_taken_up_again(long: RunFolder) -> None:
     assert (again.returncode, long.holder()) == (0, first)
     assert "a second start changes nothing" in again.stdout
     assert kvbench("soak", "mark", path, "path A pulled").returncode == 0
-    await_slices(long, 2)
-    assert "running, minute 1 of 10" in kvbench("soak", "status", path).stdout
+    await_slices(long, 1)
+    assert "running, minute 1 of 2" in kvbench("soak", "status", path).stdout
 
     stopped = kvbench("soak", "stop", path)
     assert stopped.returncode == 0, stopped.stderr
     assert long.holder() is None
     verdict = json.loads((long.path / "verdict.json").read_text())
     assert verdict["outcome"] == "INCONCLUSIVE"
-    assert verdict["why"].startswith("The run ended in minute 1 of 10: 9 min ")
+    assert verdict["why"].startswith("The run ended in minute 1 of 2: 1 min ")
     assert (long.path / "report.html").is_file()
     assert kvbench("soak", "revive", path).stdout == ""
     assert len(long.starts()) == 1
@@ -140,8 +141,17 @@ def test_started_stopped_and_taken_up_again(long: RunFolder) -> None:
 
 
 def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
-    folder = new_soak(tmp_path, 600, 0.5)
+    folder = new_soak(tmp_path, 120, 2)
     (tmp_path / "node").rmdir()
     failed = kvbench("soak", "start", str(folder.path))
     assert failed.returncode == 4
     assert "node is not a directory" in failed.stderr
+
+
+def test_a_run_of_rounds_is_no_soak(tmp_path: Path) -> None:
+    made = replace(make_plan(2, 1), slice_s=0.0)
+    folder = RunFolder.create(tmp_path / "run", made, {"gates/fake.yaml": b""}, tmp_path / "gate.yaml")
+    for word in ("start", "status", "stop", "install"):
+        refused = kvbench("soak", word, str(folder.path))
+        assert refused.returncode == 2
+        assert "is a run of gate FAKE, which does not last" in refused.stderr

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from kvbench.cli.gate import Duration, InCampaign, Json, Out, Party, Quick, Run, Slice, TargetFile, Ungated, Yes
+from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +49,7 @@ def start(
 
     Example:  kvbench soak start --target fx100.yaml --duration 72h --slice 10m
     """
-    from kvbench import journal, soak_life
+    from kvbench import soak_life
     from kvbench.cli import gate, show
     from kvbench.plan import Options
 
@@ -56,7 +57,7 @@ def start(
         options = Options(quick=quick, duration_s=duration, slice_s=slice)
         folder = gate.new_run(GATE, options, target, out, gate.enter(GATE, campaign, party, ungated), yes)
     else:
-        folder = journal.RunFolder.open(run)
+        folder = _open(run)
     name = show.short(folder.path)
     if holder := folder.holder():
         show.say(f"{name} runs already, as process {holder.pid}; a second start changes nothing")
@@ -83,9 +84,7 @@ def revive(run: Run) -> None:
     """
     if (run / "ended").exists():  # before anything is imported: cron asks every minute
         return
-    from kvbench import journal
-
-    _carry_on(journal.RunFolder.open(run))
+    _carry_on(_open(run))
 
 
 @app.command()
@@ -100,10 +99,10 @@ def status(
     """
     from dataclasses import asdict
 
-    from kvbench import journal, soak
+    from kvbench import soak
     from kvbench.cli import show
 
-    follower = soak.Follower(journal.RunFolder.open(run))
+    follower = soak.Follower(_open(run))
     if watch:
         _watch(follower)
     elif json != "-":
@@ -119,10 +118,10 @@ def stop(
 
     Example:  kvbench soak stop kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench import journal, soak_life
+    from kvbench import soak_life
     from kvbench.cli import gate, show
 
-    folder = journal.RunFolder.open(run)
+    folder = _open(run)
     if how := folder.ended():
         show.say(f"{run} is {how} already")
         return
@@ -138,10 +137,10 @@ def mark(run: Run, text: Annotated[str, typer.Argument(metavar="TEXT", help="Wha
 
     Example:  kvbench soak mark kvbench-runs/2026-11-30T16-25-00-G4 "path A pulled"
     """
-    from kvbench import clock, journal, marks
+    from kvbench import clock, marks
     from kvbench.cli import show
 
-    folder = journal.RunFolder.open(run)
+    folder = _open(run)
     made = marks.Mark(text, clock.stamp(), clock.boot_id())
     marks.append(folder.path, made)
     show.say(f"marked at {made.at.wall}: {text}")
@@ -153,10 +152,10 @@ def install(run: Run) -> None:
 
     Example:  kvbench soak install kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench import crontab, journal, soak_life
+    from kvbench import crontab, soak_life
     from kvbench.cli import show
 
-    folder = journal.RunFolder.open(run)
+    folder = _open(run)
     cron_runs = crontab.install(folder.path, folder.path / soak_life.LOG)
     show.say(
         f"installed in your crontab: {run} is looked after every minute; to take it out: kvbench soak remove {run}"
@@ -176,6 +175,17 @@ def remove(run: Run) -> None:
 
     removed = crontab.remove(run.resolve())
     show.say(f"{run} {'was taken out of' if removed else 'is not in'} your crontab")
+
+
+def _open(run: Path) -> RunFolder:
+    from kvbench import journal
+
+    folder = journal.RunFolder.open(run)
+    if not folder.plan.slice_s:
+        raise UsageError(
+            f"{run} is a run of gate {folder.plan.gate.id}, which does not last", f"kvbench runs show {run}"
+        )
+    return folder
 
 
 def _carry_on(folder: RunFolder) -> NoReturn:
