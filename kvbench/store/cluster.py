@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -19,13 +20,18 @@ class ClusterView:
 
     `up`        nodes that answer.
     `weights`   a node's share of the pages, relative to the others'; 1 at first.
-    `stored`    pages that a node holds or that are being written to it.
+    `stored`    pages that take room on a node: those that are being written to it or deleted from it too.
     `in_flight` I/Os that a node has been given and not answered.
     `epoch`     grows whenever `targets` or `weights` change: what was computed from them is stale then.
     """
 
-    def __init__(self, nodes: int, roles: Mapping[int, Role] | None = None) -> None:
+    def __init__(
+        self, nodes: int, roles: Mapping[int, Role] | None = None, budgets: Mapping[Role, int] | None = None
+    ) -> None:
+        """`budgets`: the most pages that all nodes of a role hold together; unlimited where none is given."""
         roles = roles or {}
+        self._budgets = budgets or {}
+        self._role_pages = dict.fromkeys(Role, 0)
         self.roles = [roles.get(node, Role.KV) for node in range(nodes)]
         self.up = set(range(nodes))
         self.leaving: set[int] = set()
@@ -52,6 +58,10 @@ class ClusterView:
     def target_pages(self) -> int:
         """The pages that are stored on those nodes."""
         return self._target_pages
+
+    def room(self, role: Role) -> int:
+        """How many pages more the nodes of a role may hold."""
+        return self._budgets.get(role, sys.maxsize) - self._role_pages[role]
 
     def emptiest(self, role: Role) -> int | None:
         """The node of a role that holds the fewest pages for its weight; None when none takes any."""
@@ -92,6 +102,7 @@ class ClusterView:
     def count(self, node: int, pages: int) -> None:
         """Pages more, or fewer, on a node."""
         self.stored[node] += pages
+        self._role_pages[self.roles[node]] += pages
         if node in self._kv_targets:
             self._target_pages += pages
 

@@ -99,8 +99,9 @@ class PageStore:
         self._queues, self._mover, self._weights = queues or Queues(), mover or Mover(), weights
         self._ops: dict[int, _Op] = {}
         self._ios: dict[int, tuple[Work, int]] = {}  # what is in flight, and since when
-        self._writing: dict[PageKey, int] = {}  # pages of writes that have not ended → in how many
-        self._blocked: dict[PageKey, list[int]] = {}  # pages under way by themselves → writes that wait for that
+        self._writing: dict[PageKey, int] = {}  # pages that are being written and not durable → on how many nodes
+        self._blocked: dict[PageKey, list[int]] = {}  # pages that are written or moved → other writes of them
+        self._freed: list[PageKey] = []  # pages that are written or moved no more
         self._next_io = self._next_timer = 0
         self._timer_at_ns: int | None = None
 
@@ -108,7 +109,7 @@ class PageStore:
         """Take over the pages that were found on the nodes: page → node, or pairs where a page has several copies."""
         for page, node in index.items() if isinstance(index, Mapping) else index:
             self.directory.add(page, node)
-            self._mover.stored(page, node)
+            self._mover.stored(page, node, self.directory)
 
     def holds(self, page: PageKey) -> bool:
         """Whether a read of the page would be a hit: it is stored on a node that is up."""
@@ -152,7 +153,7 @@ class PageStore:
             for page in event.pages:
                 self._read(now_ns, event.op, page, Status.EIO)
         else:
-            self._write(event.op, [page for page in dict.fromkeys(event.pages) if not self.holds(page)])
+            self._write(event.op, tuple(dict.fromkeys(event.pages)))
         if not op.in_flight:
             self._settle(now_ns, event.op, finished)
 
@@ -172,9 +173,11 @@ class PageStore:
         op = self._ops[number]
         placed: dict[int, list[PageKey]] = {}
         for page in pages:
-            if page in self._mover.busy:  # its last copy is going: what is written now would go with it
+            if page in self._writing or page in self._mover.busy:  # it may be stored then, or a copy be deleted first
                 self._blocked.setdefault(page, []).append(number)
                 op.in_flight += 1
+                continue
+            if self.holds(page):
                 continue
             nodes = self._nodes_for(page, op)
             if not nodes:
@@ -204,6 +207,7 @@ class PageStore:
                 self._queues.put(_work(op.lane, Action.SYNC, node, pages, number))
             else:
                 _fail(op, Status.EIO, pages)
+                self._is_written(pages)
         if not op.in_flight:
             del self._ops[number]
             finished.append(Finish(number, now_ns - op.began_ns, op.status, tuple(op.bad)))
@@ -227,6 +231,8 @@ class PageStore:
         lost = [io for io, (work, _) in self._ios.items() if work.node == node]
         waiting = self._queues.drop(node)
         for io in lost:
+            if (work := self._ios[io][0]).action is Action.WRITE:
+                self._mover.owe(work.pages, node, self.directory)
             self._done(now_ns, io, Status.EIO, (), finished)
         for work in waiting:
             self._end(now_ns, work, Status.EIO, (), finished)
@@ -261,19 +267,26 @@ class PageStore:
         op.in_flight -= len(work.pages)
         if work.action is Action.WRITE:
             self._cluster.count(work.node, -len(work.pages))
-            for page in work.pages:
-                _decrease(self._writing, page)
             if good:
                 self.directory.layout.append(work.node, good)
                 op.written.setdefault(work.node, []).extend(good)
             for page in good:
                 self.directory.add(page, work.node)
                 self.directory.group(page, op.prefix)
-                self._mover.stored(page, work.node)
-        if status is not Status.OK:
-            failed = [page for page in work.pages if page not in good]
+                self._mover.stored(page, work.node, self.directory)
+        failed = [page for page in work.pages if page not in good]
+        if failed:
             _fail(op, status, failed)
             self._distrust(failed, work.node)
+        self._is_written(failed if work.action is Action.WRITE else work.pages)
+
+    def _is_written(self, pages: Sequence[PageKey]) -> None:
+        """Nothing more is to be done on a node for pages of a write: they are durable, or have failed."""
+        for page in pages:
+            self._writing[page] -= 1
+            if not self._writing[page]:
+                del self._writing[page]
+                self._freed.append(page)
 
     def _distrust(self, pages: Sequence[PageKey], node: int) -> None:
         """Forget the copies on this node. A node that is down keeps its pages: they are hits again when it is back."""
@@ -288,12 +301,12 @@ class PageStore:
         if self._weights and (weights := self._weights.decide(now_ns, self._cluster)):
             self._cluster.weigh(weights)
         self._mover.begin(now_ns, self.directory, self._queues, self._writing)
-        while self._mover.ended:
-            ended, self._mover.ended = self._mover.ended, []
-            for page in ended:
+        while freed := self._freed + self._mover.ended:
+            self._freed, self._mover.ended = [], []
+            for page in freed:
                 for number in self._blocked.pop(page, ()):
                     self._ops[number].in_flight -= 1
-                    self._write(number, () if self.holds(page) else (page,))
+                    self._write(number, (page,))
                     if not self._ops[number].in_flight:
                         self._settle(now_ns, number, finished)
             self._mover.begin(now_ns, self.directory, self._queues, self._writing)
@@ -339,9 +352,3 @@ def _command(io: int, work: Work) -> Command:
 def _fail(op: _Op, status: Status, pages: Sequence[PageKey]) -> None:
     op.status = max(op.status, status, key=_GRAVITY.__getitem__)
     op.bad.update(dict.fromkeys(pages))
-
-
-def _decrease(counts: dict[PageKey, int], page: PageKey) -> None:
-    counts[page] -= 1
-    if not counts[page]:
-        del counts[page]

@@ -41,8 +41,8 @@ class Drop:
 class MoveSource:
     """Who says which pages should move. It is told what happens, and asked for one step at a time."""
 
-    def stored(self, page: PageKey, node: int) -> None:
-        """A node has a new copy of a page."""
+    def stored(self, page: PageKey, node: int, directory: Directory) -> None:
+        """A node has a copy of a page: a new one, or still the old one after a move that was given up."""
 
     def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
         """A page is read from a node."""
@@ -62,7 +62,7 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class _Task:
-    """Of a move: its first three stages, and the deletion at `node`, which is the target's until the switch."""
+    """Pages that take room on `node`: the target until the switch, then the one that they are deleted from."""
 
     pages: tuple[PageKey, ...]
     node: int
@@ -109,9 +109,9 @@ class Mover:
 
     # ------------------------------------------------------------ what happens
 
-    def stored(self, page: PageKey, node: int) -> None:
+    def stored(self, page: PageKey, node: int, directory: Directory) -> None:
         for source in self._sources:
-            source.stored(page, node)
+            source.stored(page, node, directory)
 
     def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
         for source in self._sources:
@@ -121,6 +121,12 @@ class Mover:
         if self._guard:
             self._guard.first_token(now_ns, ttft_ns)
 
+    def owe(self, pages: Sequence[PageKey], node: int, directory: Directory) -> None:
+        """Delete pages, when the node is back, that may or may not have reached it before it went."""
+        owed = self._owed.setdefault(node, {})
+        directory.cluster.count(node, sum(page not in owed for page in pages))
+        owed.update(dict.fromkeys(pages))
+
     def done(self, number: int, status: Status, directory: Directory, queues: Queues) -> None:
         """The I/O of a task has ended."""
         task = self._tasks[number]
@@ -129,6 +135,7 @@ class Mover:
                 self._deleted(number, task, status, directory)
             case _ if status is not Status.OK:
                 self.counters.failed += len(task.pages)
+                self._stays(task.move, directory)
                 self._delete(number, task, directory, queues)
             case _Stage.COPY:
                 self._put(number, task, _Stage.SYNC, Action.SYNC, queues)
@@ -141,23 +148,24 @@ class Mover:
 
     def begin(self, now_ns: int, directory: Directory, queues: Queues, writing: Container[PageKey]) -> None:
         """Begin what may begin, of pages that nobody is writing; delete what nobody reads any more."""
-        for number in list(self._draining):
-            task = self._tasks[number]
-            if not any(directory.is_read(page, task.node) for page in task.pages):
-                del self._draining[number]
-                self._delete(number, task, directory, queues)
         busy = _Either(self.busy, writing)
         if self._owed:
             self._settle_debts(directory, queues, busy)
         self.wakes_at_ns = None
         while len(self._tasks) < self._depth and (step := self._next(now_ns, directory, busy)):
             if isinstance(step, Drop):
-                directory.discard(step.page, step.node)
-                self._drain(self._start(_Task((step.page,), step.node, _Stage.DRAIN)))
+                task = _Task((step.page,), step.node, _Stage.DRAIN)
+                self._retire(self._start(task), task, directory)
                 self.counters.dropped += 1
             else:
                 task = _Task(step.pages, step.target, _Stage.COPY, step)
+                directory.cluster.count(step.target, len(step.pages))
                 self._put(self._start(task), task, _Stage.COPY, Action.COPY, queues)
+        for number in list(self._draining):
+            task = self._tasks[number]
+            if not any(directory.is_read(page, task.node) for page in task.pages):
+                del self._draining[number]
+                self._delete(number, task, directory, queues)
 
     def _next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
         if self._guard and now_ns < self._guard.free_at_ns:
@@ -166,11 +174,22 @@ class Mover:
         held, self._held = self._held, None
         if held and _is_sound(held, directory, busy):
             return self._paid(now_ns, held)
+        self._stays(held, directory)
         for source in self._sources:
             while step := source.next(now_ns, directory, busy):
-                if _is_sound(step, directory, busy):
-                    return self._paid(now_ns, step) if isinstance(step, Move) else step
+                if isinstance(step, Drop):
+                    if _is_safe(step, directory, busy):
+                        return step
+                elif _is_sound(step, directory, busy):
+                    return self._paid(now_ns, step)
+                else:
+                    self._stays(step, directory)
         return None
+
+    def _stays(self, move: Move | None, directory: Directory) -> None:
+        for page in move.pages if move else ():
+            if move and move.source in directory.live(page):
+                self.stored(page, move.source, directory)
 
     def _paid(self, now_ns: int, move: Move) -> Move | None:
         """The move, if the budget lets it pass now; otherwise it is the next one."""
@@ -185,7 +204,9 @@ class Mover:
         for node in [node for node in self._owed if node in directory.cluster.up]:
             for page in [page for page in self._owed[node] if page not in busy]:
                 del self._owed[node][page]
-                if node not in directory.replicas(page):
+                if node in directory.replicas(page):
+                    directory.cluster.count(node, -1)
+                else:
                     task = _Task((page,), node, _Stage.DELETE)
                     self._delete(self._start(task), task, directory, queues)
             if not self._owed[node]:
@@ -208,22 +229,25 @@ class Mover:
     def _switch(self, number: int, task: _Task, directory: Directory) -> None:
         """The new copies are good: they are found from now on, and the old ones are not, unless both are wanted."""
         assert task.move
+        directory.cluster.count(task.node, -len(task.pages))
         directory.layout.append(task.node, task.pages)
         for page in task.pages:
             directory.add(page, task.node)
-            self.stored(page, task.node)
+            self.stored(page, task.node, directory)
         if task.move.keeps_source:
             self.counters.replicated += len(task.pages)
             self._end(number, task)
             return
         self.counters.moved += len(task.pages)
-        for page in task.pages:
-            directory.discard(page, task.move.source)
         task.node = task.move.source
-        self._drain(number)
+        self._retire(number, task, directory)
 
-    def _drain(self, number: int) -> None:
-        self._tasks[number].stage = _Stage.DRAIN
+    def _retire(self, number: int, task: _Task, directory: Directory) -> None:
+        """Let nobody find the copies any more, and delete them when those who have found them are done."""
+        for page in task.pages:
+            directory.discard(page, task.node)
+        directory.cluster.count(task.node, len(task.pages))
+        task.stage = _Stage.DRAIN
         self._draining[number] = None
 
     def _delete(self, number: int, task: _Task, directory: Directory, queues: Queues) -> None:
@@ -233,10 +257,11 @@ class Mover:
             self._deleted(number, task, Status.EIO, directory)
 
     def _deleted(self, number: int, task: _Task, status: Status, directory: Directory) -> None:
+        directory.cluster.count(task.node, -len(task.pages))
         if task.node not in directory.cluster.up:
-            self._owed.setdefault(task.node, {}).update(dict.fromkeys(task.pages))
-        elif status is not Status.OK:
-            self.counters.failed += len(task.pages)
+            self.owe(task.pages, task.node, directory)
+        else:
+            self.counters.failed += len(task.pages) if status is not Status.OK else 0
         self._end(number, task)
 
     def _end(self, number: int, task: _Task) -> None:
@@ -255,12 +280,21 @@ class _Either:
         return page in self.one or page in self.other
 
 
-def _is_sound(step: Move | Drop, directory: Directory, busy: Container[PageKey]) -> bool:
-    """Whether a step still makes sense, and loses nothing that it should not."""
-    if isinstance(step, Drop):
-        live = directory.live(step.page)
-        return step.page not in busy and step.node in live and (len(live) > 1 or step.is_last)
-    return step.target in directory.cluster.up and all(
-        page not in busy and step.source in directory.live(page) and step.target not in directory.replicas(page)
-        for page in step.pages
+def _is_safe(drop: Drop, directory: Directory, busy: Container[PageKey]) -> bool:
+    """Whether the copy is there, and is not the last one unless it may be."""
+    live = directory.live(drop.page)
+    return drop.page not in busy and drop.node in live and (len(live) > 1 or drop.is_last)
+
+
+def _is_sound(move: Move, directory: Directory, busy: Container[PageKey]) -> bool:
+    """Whether the pages are at the source, not at the target, and fit there."""
+    cluster = directory.cluster
+    has_room = cluster.room(cluster.roles[move.target]) >= len(move.pages)
+    return (
+        has_room
+        and move.target in cluster.up
+        and all(
+            page not in busy and move.source in directory.live(page) and move.target not in directory.replicas(page)
+            for page in move.pages
+        )
     )

@@ -1,0 +1,137 @@
+"""A flash tier over a capacity tier: what is written where, what goes down, and what comes up. Pure.
+
+A page is on one of the two. Writes go to the flash tier while it has room, and to the capacity tier otherwise. The
+flash tier's policy says what goes down, so that room is kept free; the capacity tier's what is given up. A page that
+is hit below comes up, and with it those that follow it in its session.
+Source: the tiered, storage-aware scheduling of both articles (claims C6 and C8).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+
+from kvbench.store.cluster import ClusterView, Role
+from kvbench.store.directory import Directory
+from kvbench.store.keys import PageKey
+from kvbench.store.moves import Drop, Move, MoveSource
+from kvbench.store.placement import Strategy
+from kvbench.store.policy import Policy
+
+_PENDING = 1024  # promotions that wait; older ones are out of date
+
+
+class Tiered:
+    """A placement over two tiers: `flash` places pages while there is room, then the emptiest capacity node."""
+
+    def __init__(self, flash: Strategy) -> None:
+        self._flash = flash
+
+    def place(self, page: PageKey, prefix: bytes, cluster: ClusterView) -> tuple[int, ...]:
+        if cluster.room(Role.KV) > 0:
+            return self._flash.place(page, prefix, cluster)
+        node = cluster.emptiest(Role.CAPACITY)
+        return (node,) if node is not None and cluster.room(Role.CAPACITY) > 0 else ()
+
+    def keeps(self, page: PageKey, prefix: bytes, node: int, cluster: ClusterView) -> bool:
+        return self._flash.keeps(page, prefix, node, cluster)
+
+    def route(self, page: PageKey, replicas: tuple[int, ...], cluster: ClusterView) -> int:
+        """The flash tier before the other one."""
+        flash = tuple(node for node in replicas if cluster.roles[node] is Role.KV)
+        return self._flash.route(page, flash or replicas, cluster)
+
+
+class Tiering(MoveSource):
+    """Moves pages down, up and out. `placement` is that of the flash tier; the budgets are the cluster's.
+
+    `free_pages`      room that is kept free in each tier for what is being written.
+    `promote_after`   hits below that bring a page up.
+    `prefetch_pages`  how many pages that follow it come with it.
+    """
+
+    def __init__(
+        self,
+        placement: Strategy,
+        flash_policy: Policy,
+        capacity_policy: Policy,
+        *,
+        free_pages: int = 8,
+        promote_after: int = 1,
+        prefetch_pages: int = 0,
+    ) -> None:
+        self._placement = placement
+        self._policies = {Role.KV: flash_policy, Role.CAPACITY: capacity_policy}
+        self._free_pages, self._promote_after, self._prefetch_pages = free_pages, promote_after, prefetch_pages
+        self._hits: dict[PageKey, int] = {}  # below, of pages that have not come up yet
+        self._promotions: deque[PageKey] = deque(maxlen=_PENDING)
+
+    def stored(self, page: PageKey, node: int, directory: Directory) -> None:
+        role = directory.cluster.roles[node]
+        for other, policy in self._policies.items():
+            if other is not role and page in policy:
+                policy.remove(page)
+        if (policy_here := self._policies.get(role)) is not None and page not in policy_here:
+            policy_here.insert(page)
+
+    def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
+        role = directory.cluster.roles[node]
+        policy = self._policies.get(role)
+        if policy is not None and page in policy:
+            policy.hit(page)
+        if role is not Role.CAPACITY:
+            return
+        self._hits[page] = self._hits.get(page, 0) + 1
+        if self._hits[page] >= self._promote_after:
+            del self._hits[page]
+            self._promotions.append(page)
+            self._promotions.extend(directory.layout.following(node, page, self._prefetch_pages))
+
+    def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        return self._out(directory, busy) or self._down(directory, busy) or self._up(directory, busy)
+
+    def _out(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
+        cluster = directory.cluster
+        if cluster.room(Role.CAPACITY) >= self._free_pages or not (
+            victim := self._victim(Role.CAPACITY, directory, busy)
+        ):
+            return None
+        self._hits.pop(victim[0], None)
+        return Drop(*victim, is_last=True)
+
+    def _down(self, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        cluster = directory.cluster
+        below = cluster.emptiest(Role.CAPACITY)
+        if cluster.room(Role.KV) >= self._free_pages or (below is not None and cluster.room(Role.CAPACITY) < 1):
+            return None
+        if not (victim := self._victim(Role.KV, directory, busy)):
+            return None
+        page, node = victim
+        return Drop(page, node, is_last=True) if below is None else Move((page,), node, below)
+
+    def _up(self, directory: Directory, busy: Container[PageKey]) -> Move | None:
+        cluster = directory.cluster
+        while self._promotions and cluster.room(Role.KV) > 0:
+            page = self._promotions.popleft()
+            live = directory.live(page)
+            if page in busy or len(live) != 1 or cluster.roles[live[0]] is not Role.CAPACITY:
+                continue
+            for target in self._placement.place(page, directory.prefix(page), cluster):
+                return Move((page,), live[0], target)
+        return None
+
+    def _victim(self, role: Role, directory: Directory, busy: Container[PageKey]) -> tuple[PageKey, int] | None:
+        """The page of a tier that goes next, and the node that it goes from. Copies that have gone are passed over."""
+        policy, passed = self._policies[role], []
+        found = None
+        while len(policy) and not found:
+            page = policy.evict()
+            assert isinstance(page, PageKey)
+            nodes = [node for node in directory.live(page) if directory.cluster.roles[node] is role]
+            if nodes and page in busy:
+                passed.append(page)
+            elif nodes:
+                found = page, nodes[0]
+        for page in passed:
+            policy.insert(page)
+        return found
