@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-T = TypeVar("T")
-
 
 @cache
-def adapter(kind: type[T]) -> TypeAdapter[T]:
-    """The adapter that validates a frozen type of ours."""
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """The adapter that validates a frozen type of ours, and dumps its values."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from kvbench import clock
 from kvbench.adapters import adapter
@@ -264,7 +264,7 @@ def from_json(document: Any, kind: type[T], path: Path) -> T:
     from pydantic import ValidationError
 
     try:
-        return adapter(kind).validate_python(document)
+        return cast(T, adapter(cast(Any, kind)).validate_python(document))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"])

@@ -70,7 +70,8 @@ class _Loop:
             self._check_space(step, cost)
             attempt = self.folder.begin(step)
             self.observer.began(step, attempt, total - len(todo) + position, total)
-            measurement = self._measure(step, attempt, cost)
+            start = clock.stamp()
+            measurement = replace(self._measure(step, attempt, cost), start=start, end=clock.stamp())
             self.folder.finish(measurement)
             self.observer.measured(step, measurement)
             errors = [*errors, measurement.error] if measurement.error else []

@@ -36,6 +36,7 @@ FAULT_AT_SHARE = 1 / 3  # of the slice: when a hook is run, with as much before 
 _SPARE_WORKERS = 2  # a node: they fill and check pages while others are in their I/O
 _WATCH_S = 0.5
 _AFTER_FAILURE_S = 0.01  # a path that is down fails I/Os at once, and without end
+_DRAIN_S = 600.0  # after its end, for I/O that an outage holds back
 _MOST_REPORTS = 20
 _KINDS: Mapping[type, Kind] = {Read: "read", Write: "write", Delete: "delete"}
 
@@ -63,6 +64,10 @@ class _Slice:
     why_stopped: str = ""
     watched_ns: int = 0
 
+    @property
+    def deadline_ns(self) -> int:
+        return min(self.context.deadline_ns, self.end_ns + int(_DRAIN_S * 1e9))
+
     def note_io(self, io: int, began_ns: int, ended_ns: int) -> None:
         """Called from worker threads, before the I/O's `Done`."""
         self.stamps[io] = began_ns, ended_ns
@@ -71,7 +76,7 @@ class _Slice:
         """Keep pages coming and going until the slice is over and all I/O has ended. Raises StepError when it hangs."""
         while not self.turnover.is_over:
             now_ns = clock.monotonic_ns()
-            if now_ns > self.context.deadline_ns:
+            if now_ns > self.deadline_ns:
                 raise StepError("page I/Os did not end within the time that a slice may take")
             self._watch(now_ns)
             for command in self.turnover.ready(now_ns):
@@ -228,7 +233,7 @@ def _drive(going: _Slice) -> None:
     try:
         going.drive(nodes)
     finally:
-        if clock.monotonic_ns() <= context.deadline_ns:
+        if clock.monotonic_ns() <= going.deadline_ns:
             nodes.close()
     if going.why_stopped:
         raise StepError(going.why_stopped, "make room on the storage, or lower working_set_bytes")
