@@ -82,10 +82,14 @@ def arms_of(check: Check, target: Target) -> set[str]:
 
     A check against a figure of storage (`divide_by`) is not about an arm that recomputes.
     """
-    arms = [arm for arm in target.arms if check.arms in ("all", arm.role, arm.kv)]
+    arms = [arm for arm in target.arms if check.arms in ("all", arm.role, arm.kv) or _checks_pages(check, arm)]
     if check.divide_by:
         return {arm.name for arm in arms if arm.kv == "storage"}
     return {arm.name for arm in arms} | ({""} if check.arms == "all" else set())
+
+
+def _checks_pages(check: Check, arm: Arm) -> bool:
+    return check.arms == "own_store" and arm.kv == "storage" and arm.engine.kind == "emulated"
 
 
 def see(check: Check, rows: Iterable[Row], run: Run) -> list[Seen]:

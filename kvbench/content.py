@@ -93,11 +93,11 @@ def models_path() -> Path:
     return content_root() / "workloads" / "models.yaml"
 
 
-def model_shapes() -> dict[str, ModelShape]:
-    """The model shapes that kvbench knows, by id."""
-    from kvbench.engine.catalog import models
+def model_shapes() -> Mapping[str, ModelShape]:
+    """The model shapes that kvbench knows, by id or by the path of a model's folder."""
+    from kvbench.engine.catalog import Shapes, models
 
-    return models(models_path())
+    return Shapes(models(models_path()))
 
 
 def read(path: Path, kind: type[T]) -> T:

@@ -7,7 +7,9 @@ bytes per element, without the factor 2.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 PAGE_TOKENS = 256  # tokens of one page (chunk), the default of the engines that store KV
 
@@ -63,3 +65,35 @@ class ModelShape:
 def full_pages(prompt_tokens: int, page_tokens: int = PAGE_TOKENS) -> int:
     """Pages of a prompt that can be a hit: the last token is always computed, so that there is something to sample."""
     return max(0, prompt_tokens - 1) // page_tokens
+
+
+_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
+    """The shape that a model's config.json states, as far as KV needs it: the fields of a roofline are 0.
+
+    KV is taken to have the type of the weights, as engines do unless they are told otherwise.
+    Raises ValueError that names the field which is missing or not known.
+    """
+    own = config.get("text_config", config)  # of a model that also sees
+    try:
+        heads = int(own["num_attention_heads"])
+        dtype = str(own.get("dtype") or own["torch_dtype"])
+        return ModelShape(
+            id=name,
+            layers=int(own["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(own.get("num_key_value_heads") or heads),
+            head_dim=int(own.get("head_dim") or int(own["hidden_size"]) // heads),
+            parameters=0,
+            parameters_active=0,
+            weight_bytes_per_parameter=0,
+            source=f"{name}/config.json",
+            kv_bytes_per_element=_ELEMENT_BYTES[dtype],
+            kv_lora_rank=int(own.get("kv_lora_rank") or 0),
+            qk_rope_head_dim=int(own.get("qk_rope_head_dim") or 0),
+            vocabulary=int(own["vocab_size"]),
+        )
+    except KeyError as error:
+        raise ValueError(f"{name}/config.json: {error} is missing or not known, so the size of its KV is not") from None

@@ -176,7 +176,7 @@ class GateStep:
 
 Rule = Literal[
     "each", "paired_log_ratio", "no_difference", "cv", "drift", "growth", "hourly_ratio", "availability", "present",
-    "arms_equal", "expected",
+    "arms_equal", "outputs_equal", "expected",
 ]  # fmt: skip
 
 
@@ -194,8 +194,11 @@ class Check:
           `availability`: seconds without service over the run, between measurements and, by `metric`, within them.
           `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
+          `outputs_equal`: answers from stored KV differ from computed ones no more often than two computations do;
+          `limit` is the least probability of that being chance.
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
-    arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute.
+    arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute;
+          `own_store` those whose pages kvbench's own engine keeps, and checks byte for byte.
     divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps);
           "datasheet.figure": by what the arm's data sheet states.
     demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged, either never (`skip`)
@@ -214,7 +217,7 @@ class Check:
     unit: str = ""
     of: Role = "dut"
     against: Role = "baseline"
-    arms: Literal["all", "dut", "baseline", "storage", "recompute"] = "all"
+    arms: Literal["all", "dut", "baseline", "storage", "recompute", "own_store"] = "all"
     divide_by: str = ""
     at: Literal["every", "highest"] = "every"
     note_above: float | None = None  # a pass beyond this value carries `note`

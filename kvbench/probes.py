@@ -127,6 +127,7 @@ class ColdRecoveryParams:
     concurrency: int
     session_tokens: int
     output_tokens: int = 64
+    reference_tokens: int = 8  # of every session while it is stored: what the wave's answers are held against
     chunk_tokens: int = kv.PAGE_TOKENS
     settle_dwell_s: Seconds = 2.0
     request_timeout_s: Seconds = 600.0
@@ -250,6 +251,7 @@ COLD_RECOVERY_METRICS: Mapping[str, str] = {
     "external_hit_ratio": "ratio",  # the engine's counter ÷ what the requests should have hit
     "hit_shortfall_requests": "count",  # requests whose cached tokens are not exactly what they should be
     "content_mismatches": "count",
+    "output_divergence_share": "share",  # of sessions, those answered otherwise from stored KV than from computed KV
     "preemptions": "count",
     "host_tier_hits": "count",
     "allocation_failures": "count",

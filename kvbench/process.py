@@ -119,6 +119,16 @@ def end_group(child: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> int:
     return child.wait()
 
 
+def mapped_files(pgid: int) -> set[Path]:
+    """The files that the live members of a group that we lead have mapped into their memory."""
+    mapped = set()
+    for pid in _group_members(pgid, 0):
+        with suppress(OSError):  # it has ended meanwhile
+            lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            mapped |= {Path(line.split(maxsplit=5)[5]) for line in lines if line.count(" /") == 1}
+    return mapped
+
+
 def _signal_group(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):  # gone, or its id belongs to somebody else by now
         os.killpg(pid, number)

@@ -27,6 +27,7 @@ from kvbench.cells import (
     see,
 )
 from kvbench.model import Check, Engine, Finding, Outcome
+from kvbench.outputs import outputs_equal
 from kvbench.units import format_value
 
 # ---------------------------------------------------------------- one check
@@ -34,8 +35,8 @@ from kvbench.units import format_value
 
 def judge_check(check: Check, run: Run) -> list[Finding]:
     """The findings of one check: one a cell, or one a cell and arm. None when the target has no arm of its kind."""
-    if check.rule == "arms_equal":
-        return [_arms_equal(check, run)]
+    if of_the_run := _OF_THE_RUN.get(check.rule):
+        return of_the_run(check, run)
     ops, rule = _RULES.get(check.rule, ((), None))
     if rule is None:
         return [finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"kvbench knows no rule {check.rule!r}")]
@@ -193,11 +194,11 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Callable[[Check, Cell, Run], list[Fi
 _ENGINE_KEYS = tuple(field.name for field in fields(Engine) if field.name != "urls")
 
 
-def _arms_equal(check: Check, run: Run) -> Finding:
+def _arms_equal(check: Check, run: Run) -> list[Finding]:
     """The two arms differ in storage only: engines configured alike, telling the same of themselves, sent the same."""
     of, against = run.arm(check.of), run.arm(check.against)
     if of is None or against is None:
-        return finding(check, NOWHERE, Outcome.INCONCLUSIVE, "the target lacks one of the arms to compare")
+        return [finding(check, NOWHERE, Outcome.INCONCLUSIVE, "the target lacks one of the arms to compare")]
     pair = f"arms {of.name} and {against.name}"
     differing = [f"engine.{key}" for key in _ENGINE_KEYS if getattr(of.engine, key) != getattr(against.engine, key)]
     rows = [[row for row in run.rows if row.step.kind == check.step and row.step.arm == a.name] for a in (of, against)]
@@ -213,7 +214,13 @@ def _arms_equal(check: Check, run: Run) -> Finding:
     if any(fact != told[0] for fact in told):
         differing.append("what the engines tell of themselves")
     if differing:
-        return finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"{pair} differ in {', '.join(differing)}")
+        return [finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"{pair} differ in {', '.join(differing)}")]
     if of.engine.kind == "openai" and not all(told):
-        return finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"the engines of {pair} do not tell version and flags")
-    return finding(check, NOWHERE, Outcome.PASS, f"{pair} differ in storage only")
+        return [finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"the engines of {pair} do not tell version and flags")]
+    return [finding(check, NOWHERE, Outcome.PASS, f"{pair} differ in storage only")]
+
+
+_OF_THE_RUN: Mapping[str, Callable[[Check, Run], list[Finding]]] = {
+    "arms_equal": _arms_equal,
+    "outputs_equal": outputs_equal,
+}

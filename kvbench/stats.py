@@ -101,6 +101,16 @@ def mean_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     return _t_quantile(n - 1, confidence) * sd / math.sqrt(n)
 
 
+def excess_probability(hits: int, n: int, control_hits: int, control_n: int) -> float:
+    """How likely so many hits of `n`, or more, would be if both groups had the same share (Fisher, one-sided).
+
+    1.0 when there is nothing to compare.
+    """
+    total, all_hits = n + control_n, hits + control_hits
+    ways = sum(math.comb(n, k) * math.comb(control_n, all_hits - k) for k in range(hits, min(n, all_hits) + 1))
+    return ways / math.comb(total, all_hits)
+
+
 def coefficient_of_variation(values: Sequence[float]) -> float:
     """Sample standard deviation ÷ mean. Raises ValueError below two values or at a mean of 0."""
     n = len(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ PAGE_READ_BYTES_PER_S = 2e9
 SESSION_BYTES = 2.0**28
 
 
+@cache
 def load_gate(name: str = "g3") -> Gate:
     return TypeAdapter(Gate).validate_python(YAML(typ="safe").load(GATES / f"{name}.yaml"))
 
@@ -109,7 +111,14 @@ def make_wave(step: Step, *, without: Iterable[str] = (), note: str = "", **valu
         for name, value in figures.items()
         if name not in set(without)
     }
-    return make_measurement(step, metrics)
+    return make_measurement(step, metrics, facts={"answers": make_answers(step)})
+
+
+def make_answers(step: Step, computed: str = "the same", read: str = "the same") -> dict[str, Any]:
+    """How every session of a wave was answered, from KV that was computed and from KV that was read back."""
+    sessions = [f"{number:03}" for number in range(step.params["concurrency"])]
+    told = {"prompts": f"{step.kind}/{step.round}/{step.cell}", "computed": dict.fromkeys(sessions, computed)}
+    return told if step.arm == RECOMPUTE.name else told | {"read": dict.fromkeys(sessions, read)}
 
 
 def make_other(step: Step) -> Measurement:

@@ -1,6 +1,9 @@
+import json
+
 import pytest
 
 from kvbench.content import model_shapes
+from kvbench.errors import UsageError
 from kvbench.kv import full_pages
 
 
@@ -46,3 +49,40 @@ def test_gqa_is_replicated_when_ranks_outnumber_its_heads() -> None:
 @pytest.mark.parametrize(("tokens", "pages"), [(0, 0), (1, 0), (256, 0), (257, 1), (2049, 8), (2048, 7)])
 def test_the_last_token_is_always_computed(tokens: int, pages: int) -> None:
     assert full_pages(tokens) == pages
+
+
+LLAMA = {
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "hidden_size": 4096,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 128_256,
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "bytes_per_token"),
+    [
+        (LLAMA, 131_072),
+        (LLAMA | {"head_dim": 64}, 65_536),  # a field of its own, where there is one
+        (LLAMA | {"num_key_value_heads": None}, 524_288),  # every head has keys and values of its own
+        (LLAMA | {"dtype": "float32"}, 262_144),
+        (LLAMA | {"num_hidden_layers": 61, "kv_lora_rank": 512, "qk_rope_head_dim": 64}, 70_272),
+        ({"text_config": LLAMA, "torch_dtype": "float32"}, 131_072),  # of a model that also sees
+    ],
+)
+def test_the_kv_of_a_folder_s_model_is_that_of_its_config(tmp_path, config, bytes_per_token):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert model_shapes().get(str(tmp_path)).kv_bytes_per_token == bytes_per_token
+
+
+@pytest.mark.parametrize("lost", ["num_hidden_layers", "num_attention_heads", "torch_dtype", "vocab_size"])
+def test_a_config_that_does_not_say_how_large_kv_is_is_refused(tmp_path, lost):
+    (tmp_path / "config.json").write_text(json.dumps({key: value for key, value in LLAMA.items() if key != lost}))
+    with pytest.raises(UsageError, match=rf"config\.json: '{lost}' is missing or not known"):
+        model_shapes().get(str(tmp_path))
+
+
+def test_a_folder_without_a_config_is_no_model(tmp_path):
+    assert model_shapes().get(str(tmp_path)) is None

@@ -85,7 +85,7 @@ def test_the_summary_says_what_can_be_decided() -> None:
         ((replace(DUT, storage=None), BASE), "has no storage.nodes"),
         ((DUT, replace(BASE, storage=DUT.storage)), "kv is recompute, but it has storage"),
         ((DUT, replace(BASE, engine=Engine(kind="openai"))), "engine openai needs urls"),
-        ((DUT, replace(BASE, engine=Engine(kind="launch"))), "engine launch needs a command"),
+        ((DUT, replace(BASE, engine=Engine(kind="launch"))), "engine launch needs a recipe or a command"),
     ],
 )
 def test_a_target_that_cannot_be_run_is_refused(arms: tuple[Arm, ...], message: str) -> None:

@@ -210,3 +210,17 @@ def test_importing_loads_neither_numpy_nor_scipy():
     code = "import sys, kvbench.judge; print({'numpy', 'scipy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("hits", "n", "control_hits", "control_n", "probability"),
+    [
+        (0, 18, 0, 18, 1.0),
+        (0, 0, 0, 0, 1.0),
+        (4, 18, 0, 0, 1.0),  # no control, no excess
+        (3, 4, 1, 4, 17 / 70),  # Fisher's tea: three or four of four, given four of eight
+        (6, 6, 0, 6, 1 / 924),
+    ],
+)
+def test_an_excess_over_a_control_has_fishers_probability(hits, n, control_hits, control_n, probability):
+    assert stats.excess_probability(hits, n, control_hits, control_n) == pytest.approx(probability)

@@ -1,4 +1,4 @@
-"""`kvbench engine serve`: the emulated engine by itself."""
+"""`kvbench engine serve`: the emulated engine by itself; `kvbench engine recipe`: how a real one would be started."""
 
 from __future__ import annotations
 
@@ -21,16 +21,12 @@ def register(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
     engine_app = typer.Typer(
         no_args_is_help=True,
-        help="The emulated inference engine.\n\n"
+        help="Inference engines: the emulated one, and the recipes of real ones.\n\n"
         "Example:  kvbench engine serve --model llama-3.1-8b --accelerator L4 --kv-dir /mnt/kv",
     )
-    engine_app.callback()(_engine)
     engine_app.command("serve")(serve)
+    engine_app.command("recipe")(recipe)
     app.add_typer(engine_app, name="engine")
-
-
-def _engine() -> None:
-    pass  # keeps `serve` a word of its own while it is the only command
 
 
 def serve(
@@ -96,6 +92,41 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):  # the server stops on them, and then raises them once more
             signal.signal(number, signal.SIG_IGN)
         server.web_server(engine).run(sockets=[listening])
+
+
+def recipe(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A recipe of engines/, or a file.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--target", metavar="FILE", help="Show the engines of this target's arms instead.")
+    ] = None,
+) -> None:
+    """Print the exact commands of a recipe, for an arm with KV on storage and for one that recomputes. Starts nothing.
+
+    Ports and folders are chosen when an engine is started; here they are examples.
+
+    Example:  kvbench engine recipe vllm-lmcache-mp
+    """
+    from kvbench.content import load_target
+    from kvbench.engine import launch
+    from kvbench.engine.recipe import Place, described, port_names
+    from kvbench.model import Arm, Engine, Storage
+
+    if bool(name) == bool(target):
+        raise UsageError("give either the name of a recipe or --target")
+    engine = Engine(kind="launch", recipe=name or "", model="MODEL", host_memory_bytes=64 * 2**30)
+    arms: tuple[Arm, ...] = (
+        Arm("dut", "dut", engine, storage=Storage(("/mnt/kv",))),
+        Arm("recompute", "baseline", engine, "recompute"),
+    )
+    for arm in load_target(target).arms if target else arms:
+        if not arm.engine.recipe:
+            print(f"# arm {arm.name} has an engine of kind {arm.engine.kind}, without a recipe\n")
+            continue
+        found = launch.load_recipe(arm.engine)
+        ports = {port: 8000 + number for number, port in enumerate(port_names(found))}
+        kv_dir = arm.storage.nodes[0] if arm.storage else ""
+        example = Place(kv_dir, "/tmp/engine", "kvbench_kv", ports, "/opt/engine/bin/python")
+        print("\n".join(described(found, arm, example)) + "\n")
 
 
 def _known(what: str, name: str, catalog: Mapping[str, T]) -> T:

@@ -119,9 +119,11 @@ def plan_gate(
     """
     from kvbench import content, journal, plan
     from kvbench.cli import show
+    from kvbench.engine.launch import with_recipes
 
     loaded = content.load_gate(gate)
     chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN")
+    loaded = with_recipes(loaded, chosen)
     fixed = plan.make_plan(
         loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, False, duration, slice)
     )
@@ -163,6 +165,7 @@ def new_run(
 
     from kvbench import clock, content, journal, plan
     from kvbench.cli import show
+    from kvbench.engine.launch import with_recipes
 
     if entry and (out or target):
         raise UsageError("--campaign brings its own target and folder", "leave --target and --out out")
@@ -172,6 +175,7 @@ def new_run(
         raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
     loaded = content.load_gate(gate)
     chosen = content.load_target(target) if target else content.demo_target(path.resolve())
+    loaded = with_recipes(loaded, chosen)
     options = replace(options, **entry.options) if entry else options
     fixed = plan.make_plan(loaded, chosen, content.model_shapes(), options)
     _show_plan(fixed)

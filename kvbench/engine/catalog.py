@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.content import read
 from kvbench.engine.cost import Accelerator
-from kvbench.kv import ModelShape
+from kvbench.errors import UsageError
+from kvbench.kv import ModelShape, shape_of_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,29 @@ class _Accelerators:
     accelerators: tuple[Accelerator, ...]
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+
+class Shapes(Mapping[str, ModelShape]):
+    """Model shapes by id; and, for an engine that loads a folder, by the path of a folder with a config.json."""
+
+    def __init__(self, known: Mapping[str, ModelShape]) -> None:
+        self._known = known
+
+    def __getitem__(self, name: str) -> ModelShape:
+        """Raises UsageError for a config.json that does not say how large KV is."""
+        config = Path(name) / "config.json"
+        if name in self._known or not config.is_file():
+            return self._known[name]
+        try:
+            return shape_of_config(json.loads(config.read_text()), name)
+        except ValueError as error:
+            raise UsageError(str(error), "name a model of workloads/models.yaml that has its shape") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def models(path: Path) -> dict[str, ModelShape]:

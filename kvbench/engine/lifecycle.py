@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from subprocess import STDOUT, Popen
-from typing import Protocol
+from typing import Any, Protocol
 
 from kvbench import clock, process
-from kvbench.engine import endpoint
+from kvbench.engine import endpoint, launch, recipe
+from kvbench.engine.launch import Launch, Program
 from kvbench.errors import StepError
 from kvbench.model import Arm, Basis, Engine
 from kvbench.process import Survivors
@@ -23,13 +22,19 @@ _LOG_LINES = 5  # of an engine that failed, in the error
 
 
 class EngineHandle(Protocol):
-    """A running engine. `urls` are its OpenAI-compatible instances; `epoch` counts its starts within the step."""
+    """A running engine. `urls` are its OpenAI-compatible instances; `epoch` counts its starts within the step.
+
+    `about` is what it tells of itself and must be the same on every arm: version, flags, model; None where it tells
+    nothing. `chunk_tokens` is the page that it stores, where its recipe knows.
+    """
 
     urls: tuple[str, ...]
     model: str
     basis: Basis
     epoch: int
     pids: tuple[int, ...]
+    about: Mapping[str, Any] | None
+    chunk_tokens: int | None
 
     def restart(self) -> None:
         """Stop and start again, so that no tier above storage holds anything. Raises StepError."""
@@ -50,10 +55,12 @@ def running(arm: Arm, data_dirs: tuple[Path, ...], log_dir: Path, survivors: Sur
         return
     emulated = arm.engine.kind == "emulated"
 
-    def make() -> _Command:
-        return _emulated(arm, data_dirs, log_dir) if emulated else _launched(arm.engine, data_dirs)
+    def make() -> Launch:
+        if emulated:
+            return launch.emulated(arm, data_dirs, log_dir)
+        return launch.by_recipe(arm, data_dirs, log_dir) if arm.engine.recipe else launch.by_command(arm, data_dirs)
 
-    engine = _Process(arm.engine, make, "emulated" if emulated else "measured", log_dir, survivors)
+    engine = _Started(arm, make, "emulated" if emulated else "measured", log_dir, survivors)
     try:
         engine.start()
         yield engine
@@ -78,6 +85,8 @@ class _Endpoints:
         self.basis: Basis = "measured"
         self.epoch = 1
         self.pids: tuple[int, ...] = ()
+        self.about: Mapping[str, Any] | None = None
+        self.chunk_tokens: int | None = None
 
     def restart(self) -> None:
         """Empty the tiers above storage: by the target's flush_command, or by vLLM's /reset_prefix_cache."""
@@ -95,7 +104,7 @@ class _Endpoints:
             raise StepError(f"flush_command ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}")
 
     def metrics_text(self) -> str:
-        return _metrics_text(self.urls)
+        return _expositions(f"{url}/metrics" for url in self.urls)
 
 
 def _served_model(url: str, wanted: str) -> str:
@@ -110,106 +119,91 @@ def _served_model(url: str, wanted: str) -> str:
     )
 
 
-def _metrics_text(urls: tuple[str, ...]) -> str:
-    return "\n".join(endpoint.get(f"{url}/metrics") for url in urls)
+def _expositions(urls: Iterable[str]) -> str:
+    return "\n".join(endpoint.get(url) for url in urls)
 
 
 # ---------------------------------------------------------------- engines that we start
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
-    """How to start an engine. Its address is `url`, or what it writes to `ready_file` itself."""
+class _Started:
+    """An engine of one or several programs, each of which leads a process group of its own."""
 
-    argv: tuple[str, ...]
-    url: str = ""
-    ready_file: Path | None = None
-
-
-def _emulated(arm: Arm, data_dirs: tuple[Path, ...], log_dir: Path) -> _Command:
-    engine, storage = arm.engine, arm.storage
-    ready_file = log_dir / "engine-ready.json"
-    argv = [sys.executable, "-m", "kvbench", "engine", "serve", "--port", "0", "--ready-file", str(ready_file)]
-    argv += ["--model", engine.model, "--accelerator", engine.accelerator]
-    argv += ["--tensor-parallel", str(engine.tensor_parallel), "--host-memory", f"{engine.host_memory_bytes} B"]
-    if arm.kv == "recompute":
-        return _Command((*argv, "--recompute"), ready_file=ready_file)
-    for directory in data_dirs:
-        argv += ["--kv-dir", str(directory)]
-    argv += ["--salt", ":".join(map(str, data_dirs)), "--fault-log", str(log_dir / "engine-faults.jsonl")]
-    if storage and not storage.direct:
-        argv.append("--no-direct")
-    if storage and storage.rate_limit_bytes_per_s:
-        argv += ["--rate-limit", f"{storage.rate_limit_bytes_per_s} B/s"]
-    return _Command(tuple(argv), ready_file=ready_file)
-
-
-def _launched(engine: Engine, data_dirs: tuple[Path, ...]) -> _Command:
-    """The target's command with `{port}`, `{kv_dir}` (several: separated by commas) and `{python}` filled in."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])  # free a moment ago; the engine says so itself if it is taken by then
-    values = {"{port}": port, "{kv_dir}": ",".join(map(str, data_dirs)), "{python}": sys.executable}
-    argv = list(engine.command)
-    for name, value in values.items():
-        argv = [part.replace(name, value) for part in argv]
-    return _Command(tuple(argv), url=f"http://127.0.0.1:{port}")
-
-
-class _Process:
-    """An engine that leads a process group of its own."""
-
-    def __init__(
-        self, engine: Engine, make: Callable[[], _Command], basis: Basis, log_dir: Path, survivors: Survivors
-    ) -> None:
-        self._engine, self._make, self._log_dir, self._survivors = engine, make, log_dir, survivors
+    def __init__(self, arm: Arm, make: Callable[[], Launch], basis: Basis, log_dir: Path, survivors: Survivors) -> None:
+        self._arm, self._engine, self._make = arm, arm.engine, make
+        self._log_dir, self._survivors = log_dir, survivors
         self._stack = ExitStack()
+        self._launch: Launch | None = None
         self.urls: tuple[str, ...] = ()
-        self.model = engine.model
+        self.model = arm.engine.model
         self.basis: Basis = basis
         self.epoch = 0
         self.pids: tuple[int, ...] = ()
+        self.about: Mapping[str, Any] | None = None
+        self.chunk_tokens: int | None = None
 
     def start(self) -> None:
-        """Start, and wait until it answers. Raises StepError with the last lines of its log."""
-        command = self._make()
-        if not command.argv:
-            raise StepError("the engine of kind launch has no command", "write its command in the target")
-        if command.ready_file:
-            command.ready_file.unlink(missing_ok=True)
+        """Start the programs in order, each when the one before it is up. Raises StepError with a log's last lines."""
+        made = self._launch = self._make()
         self.epoch += 1
-        path = self._log_dir / f"engine-{self.epoch}.log"
-        log = self._stack.enter_context(path.open("wb"))
-        child = self._stack.enter_context(
-            process.start(command.argv, stdout=log, stderr=STDOUT, env=self._engine.env, survivors=self._survivors)
-        )
-        url = self._await(child, command, path)
-        self.urls, self.pids = (url,), (child.pid,)
-        self.model = _served_model(url, self._engine.model)
+        for program in made.programs:
+            url = self._start(program)
+            if program.name == made.serves:
+                self.urls = (url,)
+        self.model = _served_model(self.urls[0], self._engine.model)
+        self.chunk_tokens = made.chunk_tokens
+        if made.about is not None:
+            self.about = {**made.about, "version": _version(made.version_url)}
+        if made.recipe and self._arm.kv == "storage" and not recipe.exports_hits(made.recipe, self.metrics_text()):
+            raise StepError(
+                f"the engine exports none of {', '.join(made.recipe.hits)}, so no hit could be proven",
+                "is the connector loaded? Its log lies beside this step's evidence",
+            )
 
     def stop(self) -> None:
         if self.pids and self._engine.stop_command:
             process.run(self._engine.stop_command, env=self._engine.env)
+        patterns = self._launch.leftovers if self._launch else ()
+        mapped = {file for pid in self.pids for file in process.mapped_files(pid)} if patterns else set()
         self.urls, self.pids = (), ()
         self._stack.close()
+        for file in mapped:
+            if any(fnmatch(str(file), pattern) for pattern in patterns):
+                file.unlink(missing_ok=True)
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
     def metrics_text(self) -> str:
-        return _metrics_text(self.urls)
+        exporting = self._launch.metrics_urls if self._launch else ()
+        return _expositions(exporting or (f"{url}/metrics" for url in self.urls))
 
-    def _await(self, child: Popen[bytes], command: _Command, log: Path) -> str:
+    def _start(self, program: Program) -> str:
+        """Start one program, wait until it is up, and return its address."""
+        if program.ready_file:
+            program.ready_file.unlink(missing_ok=True)
+        path = self._log_dir / f"{program.name}-{self.epoch}.log"
+        log = self._stack.enter_context(path.open("wb"))
+        child = self._stack.enter_context(
+            process.start(program.argv, stdout=log, stderr=STDOUT, env=program.env, survivors=self._survivors)
+        )
+        self.pids = (*self.pids, child.pid)
+        return self._await(child, program, path)
+
+    def _await(self, child: Popen[bytes], program: Program, log: Path) -> str:
         deadline_ns = clock.monotonic_ns() + int(self._engine.start_timeout_s * 1e9)
+        what = "the engine" if program.name == "engine" else f"{program.name}, a part of the engine,"
         while clock.monotonic_ns() < deadline_ns:
-            url = command.url or _ready_url(command.ready_file)
-            if url and endpoint.answers(f"{url}{self._engine.health_path}"):
+            url = program.url or _ready_url(program.ready_file)
+            health_url = program.health_url or (url and f"{url}{self._engine.health_path}")
+            if health_url and endpoint.answers(health_url):
                 return url
             if child.poll() is not None:
-                raise StepError(f"the engine ended with exit code {child.returncode}: {_last_lines(log)}")
+                raise StepError(f"{what} ended with exit code {child.returncode}: {_last_lines(log)}")
             clock.sleep_s(_POLL_S)
         raise StepError(
-            f"the engine did not answer within {self._engine.start_timeout_s:g} s: {_last_lines(log)}",
+            f"{what} did not answer within {self._engine.start_timeout_s:g} s: {_last_lines(log)}",
             "raise start_timeout_s in the target, or look into its log",
         )
 
@@ -218,6 +212,14 @@ def _ready_url(ready_file: Path | None) -> str:
     if ready_file is None or not ready_file.exists():
         return ""
     return str(json.loads(ready_file.read_text())["url"])
+
+
+def _version(url: str) -> str:
+    """The engine's own word on its version, or "" where it does not give one as JSON."""
+    try:
+        return str(json.loads(endpoint.get(url))["version"])
+    except (StepError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _last_lines(log: Path) -> str:

@@ -20,14 +20,23 @@ from kvbench.errors import StepError
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A family by its name in the documentation; the series may carry `_total`. `label` must begin with `value`."""
+    """A family by its name in the documentation; the series may carry `_total`. `label` must begin with `value`.
+
+    With `beside` it counts only where that other family is exported; there it is 0 before its first count, since
+    OpenTelemetry exports a counter only after that.
+    """
 
     name: str
     label: str = ""
     value: str = ""
+    beside: str = ""
 
     def holds(self, sample: Sample) -> bool:
         return sample.labels.get(self.label, "").startswith(self.value)
+
+
+_LMCACHE_SERVER = "lmcache_mp_l1_eviction_loop_ticks"  # there from its start
+_VLLM_TIERS = "vllm:kv_offload_tiering_chunk_queries"
 
 
 def _families(*names: str) -> tuple[Family, ...]:
@@ -58,12 +67,17 @@ COUNTERS: Mapping[str, tuple[Family, ...]] = {
     ),
     "host_tier_hit_tokens": (
         Family("kvbench:host_tier_hit_tokens"),
+        Family("lmcache_mp_lookup_hit_l1_tokens", beside=_LMCACHE_SERVER),
+        Family("mem_cache_hit_nums_"),  # of Mooncake's master: reads, not tokens
+        Family("vllm:prompt_tokens_cached_by_source", "source", "host", beside=_VLLM_TIERS),
         Family("sglang:cached_tokens", "cache_source", "host"),
     ),
-    "allocation_failures": _families(
-        "kvbench:allocation_failures",
-        "lmcache:local_cpu_evict_failed_count",  # no room made for an allocation
-        "master_put_start_failures",  # of Mooncake's master
+    "allocation_failures": (
+        Family("kvbench:allocation_failures"),
+        Family("lmcache_mp_l1_allocation_failure_chunks", beside=_LMCACHE_SERVER),
+        Family("lmcache:local_cpu_evict_failed_count"),  # no room made for an allocation
+        Family("master_put_start_failures"),  # of Mooncake's master
+        Family("vllm:kv_offload_tiering_promotion_job_failures", beside=_VLLM_TIERS),
     ),
     "content_mismatches": _families("kvbench:content_mismatches"),
 }
@@ -108,11 +122,20 @@ def _growth(then: float | None, now: float | None) -> float | None:
 
 def _value(families: Iterable[Family], series: _Series) -> float | None:
     for family in families:
-        for name in (f"{family.name}_total", family.name):
-            if name in series:
-                samples = series[name]
-                return None if samples is None else _sum(family, samples)
+        if family.beside and _series_of(family.beside, series) is None:
+            continue
+        name = _series_of(family.name, series)
+        if name is not None:
+            samples = series[name]
+            return None if samples is None else _sum(family, samples)
+        if family.beside:
+            return 0.0
     return None
+
+
+def _series_of(family: str, series: _Series) -> str | None:
+    """The name under which a family is exported."""
+    return next((name for name in (f"{family}_total", family) if name in series), None)
 
 
 def _sum(family: Family, samples: Iterable[Sample]) -> float | None:
@@ -123,7 +146,8 @@ def _sum(family: Family, samples: Iterable[Sample]) -> float | None:
 
 def _known_series(text: str) -> _Series:
     """Samples by name, of the names in the table. Read line by line, so that a broken one spoils its own name only."""
-    known = {name for families in MEANINGS.values() for one in families for name in (one.name, f"{one.name}_total")}
+    families = {name for meaning in MEANINGS.values() for one in meaning for name in (one.name, one.beside) if name}
+    known = families | {f"{name}_total" for name in families}
     series: _Series = {}
     for line in text.split("\n")[:-1]:  # the last of an exposition that was cut off may hold half a number
         name = line.replace("{", " ", 1).split(" ", 1)[0]

@@ -77,12 +77,17 @@ def parse_cpu_model(cpuinfo: str) -> str:
     return match[1].strip() if match else ""
 
 
-def parse_memory_bytes(meminfo: str) -> int:
-    """MemTotal of /proc/meminfo. Raises StepError."""
-    match = re.search(r"^MemTotal:\s*(\d+) kB$", meminfo, re.MULTILINE)
+def parse_memory_bytes(meminfo: str, key: str = "MemTotal") -> int:
+    """A size of /proc/meminfo. Raises StepError."""
+    match = re.search(rf"^{key}:\s*(\d+) kB$", meminfo, re.MULTILINE)
     if not match:
         raise StepError("/proc/meminfo does not say how much memory there is")
     return int(match[1]) * 1024
+
+
+def available_memory_bytes() -> int:
+    """Memory that programs can still take without swapping, as the kernel estimates it. Raises StepError."""
+    return parse_memory_bytes(_text(_SLASH / "proc/meminfo"), "MemAvailable")
 
 
 def find_tools() -> dict[str, Tool | None]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kvbench import clock, content, kv, plan, process
+from kvbench import clock, content, kv, outputs, plan, process, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
 from kvbench.host import engine_metrics
@@ -22,6 +22,7 @@ from kvbench.host.pressure import pressure_share
 from kvbench.host.telemetry import Sampler, bytes_read_between, peak_bandwidth, wait_idle
 from kvbench.load import client, figures, prompts, rows
 from kvbench.load.evidence import Expected, Observed, common_metrics, storage_metrics
+from kvbench.load.scrape import scraping
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.probes import ColdRecoveryParams, Context
 
@@ -29,6 +30,8 @@ _DRAIN_TIMEOUT_S = 300.0
 _QUIET_S = 1.0
 _POLL_S = 0.1
 _WARM_UP_TOKENS = 32  # less than a page, so that nothing of it can be stored
+_STORED_SHARE = 0.99  # of the expected bytes: what remains is not worth waiting for, and will be found missing
+_STORE_QUIET_S = 10.0  # nothing more has been stored for so long: the engine will store nothing more
 _UNKNOWN_VOCABULARY = 30_000  # for a model that is not in models.yaml: ids that every current vocabulary has
 
 
@@ -41,6 +44,8 @@ class _Setup:
     arm: Arm
     engine: EngineHandle
     params: ColdRecoveryParams
+    salt: str
+    vocabulary: int
     sessions: tuple[tuple[int, ...], ...]  # token ids
     media: tuple[Medium, ...]
     expected: Expected
@@ -84,11 +89,11 @@ def measure(step: Step, context: Context) -> Measurement:
     overhead: dict[str, float] = {}
     setup = _set_up(step, context)
     with _phase("populate", overhead, context):
-        _populate(setup)
+        computed = _populate(setup)
     with _phase("settle", overhead, context):
         settled = _settle(setup)
     with _phase("wave", overhead, context):
-        metrics, facts = _wave(setup, settled)
+        metrics, facts = _wave(setup, settled, computed)
     raw_files = (str(file.relative_to(context.run_dir)) for file in context.raw_dir.rglob("*") if file.is_file())
     return Measurement(
         step_id=step.id,
@@ -102,7 +107,15 @@ def measure(step: Step, context: Context) -> Measurement:
         raw_files=tuple(sorted(raw_files)),
         overhead=overhead,
         facts=facts,
+        warnings=_warnings(setup, metrics),
     )
+
+
+def _warnings(setup: _Setup, metrics: Mapping[str, Metric]) -> tuple[str, ...]:
+    if not setup.stores_kv or metrics["external_hit_tokens"].value != 0:
+        return ()
+    where = wording.place(setup.step)
+    return (f"Nothing was read from storage ({where}): no request hit anything there, all was computed again.",)
 
 
 def _set_up(step: Step, context: Context) -> _Setup:
@@ -110,14 +123,11 @@ def _set_up(step: Step, context: Context) -> _Setup:
     if arm is None or engine is None:
         raise StepError(f"step {step.id}: a wave needs an arm with an engine", "give the gate step `engine: restart`")
     params: ColdRecoveryParams = plan.parse_params(step)
+    params = replace(params, chunk_tokens=engine.chunk_tokens or params.chunk_tokens)
     shape = content.model_shapes().get(arm.engine.model)
-    sessions = prompts.session_prompts(
-        seed=step.seed,
-        salt=f"{step.id}/{context.attempt}",
-        count=params.concurrency,
-        tokens=params.session_tokens,
-        vocabulary=shape.vocabulary if shape else _UNKNOWN_VOCABULARY,
-    )
+    vocabulary = shape.vocabulary if shape else _UNKNOWN_VOCABULARY
+    salt = _salt(step, context, arm)
+    sessions = prompts.session_prompts(step.seed, salt, params.concurrency, params.session_tokens, vocabulary)
     pages = kv.full_pages(params.session_tokens, params.chunk_tokens) if arm.kv == "storage" else 0
     tensor_parallel = arm.engine.tensor_parallel
     page_bytes = shape.page_bytes(tensor_parallel, params.chunk_tokens) * tensor_parallel if shape else 0
@@ -127,6 +137,8 @@ def _set_up(step: Step, context: Context) -> _Setup:
         arm=arm,
         engine=engine,
         params=params,
+        salt=salt,
+        vocabulary=vocabulary,
         sessions=tuple(map(tuple, sessions)),
         media=tuple(medium_of(folder) for folder in context.data_dirs),
         expected=Expected(
@@ -136,25 +148,71 @@ def _set_up(step: Step, context: Context) -> _Setup:
     )
 
 
-def _populate(setup: _Setup) -> None:
-    """Store every session once, by asking for one token of each; then wait until the engine has written all of it."""
+def _salt(step: Step, context: Context, arm: Arm) -> str:
+    """What tells the prompts of a step from all others, and from those of its other arms not: they are compared.
+
+    Storage of our own making is empty for every attempt. That of endpoints which somebody else has started may still
+    hold what an earlier run, an earlier attempt or the other side of an A/A has stored there.
+    """
+    shared = f"{step.kind}/{step.round}/{step.cell}"
+    if arm.engine.kind != "openai":
+        return shared
+    return "/".join([context.run_dir.name, shared, *(["again"] if arm.role == "again" else []), str(context.attempt)])
+
+
+def _populate(setup: _Setup) -> tuple[client.RequestRow, ...]:
+    """Store every session once, by asking for a few tokens of each; then wait until the engine has written all of it.
+
+    The answers are returned: they come from KV that was computed, and the wave's are held against them.
+    """
     if not setup.stores_kv:
-        return
-    requests = setup.requests(setup.sessions, 1, "populate")
+        return ()
+    requests = setup.requests(setup.sessions, setup.params.reference_tokens, "populate")
     result = client.run(setup.engine.urls, requests, concurrency=len(requests), limits=_limits(setup))
+    rows.write(result.rows, setup.context.raw_dir / "populate.parquet")
     failed = [row for row in result.rows if row.error_class]
     if failed:
         raise StepError(f"populate: {len(failed)} of {len(result.rows)} requests failed: {failed[0].error_text}")
-    _wait(lambda: not _engine_counters(setup).get("stores_pending"), "the engine to write out its pages")
+    _await_stores(setup)
+    return result.rows
+
+
+def _await_stores(setup: _Setup) -> None:
+    """Wait until the engine says that it has written all, or, where it does not say, until all is there.
+
+    An engine that stores too little is not waited for for long; what is missing will be found by the checks.
+    """
+    if _engine_counters(setup).get("stores_pending") is not None:
+        _wait(lambda: not _engine_counters(setup)["stores_pending"], "the engine to write out its pages")
+        return
+    stored, since_ns = -1, clock.monotonic_ns()
+    while stored < _STORED_SHARE * setup.expected.read_bytes or setup.expected.read_bytes == 0:
+        if (now := sum(_stored(setup))) != stored:
+            stored, since_ns = now, clock.monotonic_ns()
+        if clock.monotonic_ns() - since_ns > _STORE_QUIET_S * 1e9:
+            return
+        clock.sleep_s(_POLL_S)
+
+
+def _stored(setup: _Setup) -> list[int]:
+    """Sizes of the files that the engine has written, in bytes; one that is renamed at this moment counts 0."""
+    sizes = []
+    for folder in setup.context.data_dirs:
+        for file in folder.rglob("*"):
+            with suppress(FileNotFoundError):
+                sizes += [file.stat().st_size] if file.is_file() else []
+    return sizes
 
 
 def _settle(setup: _Setup) -> _Settled:
     """Empty every tier above the storage, and let the device fall silent; the same dwell on every arm."""
-    stored = [file.stat().st_size for folder in setup.context.data_dirs for file in folder.rglob("*") if file.is_file()]
-    setup.engine.restart()
-    warm_up = prompts.session_prompts(setup.step.seed, "warm-up", 1, _WARM_UP_TOKENS, _UNKNOWN_VOCABULARY)
-    client.run(setup.engine.urls, setup.requests(warm_up, 1, "warm-up"), concurrency=1, limits=_limits(setup))
+    stored = _stored(setup)
+    if setup.stores_kv:  # an engine that has stored nothing has nothing above the storage
+        setup.engine.restart()
     eviction = evict(setup.context.data_dirs)
+    # after the eviction, which has thrown the engine's own program out too: to read that again is not the wave's work
+    warm_up = prompts.session_prompts(setup.step.seed, "warm-up", 1, _WARM_UP_TOKENS, setup.vocabulary)
+    client.run(setup.engine.urls, setup.requests(warm_up, 1, "warm-up"), concurrency=1, limits=_limits(setup))
     wait_idle(setup.devices, _QUIET_S, _DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     clock.sleep_s(setup.params.settle_dwell_s)
@@ -163,13 +221,16 @@ def _settle(setup: _Setup) -> _Settled:
     return _Settled(sum(stored), len(stored), eviction, resident, idle_read_bytes)
 
 
-def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str, Any]]:
+def _wave(
+    setup: _Setup, settled: _Settled, computed: Sequence[client.RequestRow]
+) -> tuple[dict[str, Metric], dict[str, Any]]:
     """All sessions at once; what they, the device and the engine say about it."""
     context, raw_dir = setup.context, setup.context.raw_dir
     _run_hook(context)
     requests = setup.requests(setup.sessions, setup.params.output_tokens, "wave")
     engine_before = _engine_counters(setup, "engine-before.prom")
-    with Sampler(setup.devices, setup.engine.pids) as sampler:
+    during = scraping(setup.engine.metrics_text, raw_dir / "engine-during.prom")
+    with during, Sampler(setup.devices, setup.engine.pids) as sampler:
         before = read_counters(setup.devices)
         result = client.run(setup.engine.urls, requests, due_offsets_ns=[0] * len(requests), limits=_limits(setup))
         after = read_counters(setup.devices)
@@ -194,7 +255,7 @@ def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str
         link_bytes_per_s=link,
         medium_proven=all(medium.proven for medium in setup.media),
     )
-    facts = _facts(setup, settled, seen, asdict(result.client))
+    facts = _facts(setup, settled, seen, asdict(result.client)) | {"answers": _answers(setup, computed, result.rows)}
     (raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1, default=str))
     source = {
         "requests": _source(setup, "requests.parquet"),
@@ -208,7 +269,22 @@ def _wave(setup: _Setup, settled: _Settled) -> tuple[dict[str, Metric], dict[str
     metrics = figures.wave_metrics(result, source["requests"]) | common_metrics(seen, source, len(requests))
     if setup.stores_kv:
         metrics |= storage_metrics(setup.expected, seen, source, len(requests))
+        metrics["output_divergence_share"] = _divergence(facts["answers"], source["requests"])
     return metrics, facts
+
+
+def _answers(setup: _Setup, computed: Sequence[client.RequestRow], wave: Sequence[client.RequestRow]) -> dict[str, Any]:
+    """How each session's text begins, by whether its KV was computed or read; `prompts` names what they were sent."""
+    first, second = (
+        {row.request_id.rpartition("-")[2]: row.output_head for row in sent if row.ok} for sent in (computed, wave)
+    )
+    told = {"computed": first, "read": second} if setup.stores_kv else {"computed": second}
+    return {"prompts": setup.salt, **told}
+
+
+def _divergence(answers: Mapping[str, Any], source: str) -> Metric:
+    differ, n = outputs.differing(answers["computed"], answers["read"])
+    return Metric(differ / n if n else None, "share", n, source, "" if n else "no session was answered twice")
 
 
 def _run_hook(context: Context) -> None:
@@ -222,6 +298,7 @@ def _run_hook(context: Context) -> None:
 
 def _facts(setup: _Setup, settled: _Settled, seen: Observed, client_self: Mapping[str, Any]) -> dict[str, Any]:
     return {
+        "engine": setup.engine.about and dict(setup.engine.about),
         "engine_model": setup.engine.model,
         "engine_epoch": setup.engine.epoch,
         "devices": [device.name for device in setup.devices],

@@ -185,4 +185,5 @@ class Exchange:
             error_text=self.failure[1],
             output_digest=reply.output_digest,
             finish_reason=reply.finish_reason,
+            output_head=reply.output_head,
         )

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+HEAD_CHARACTERS = 64  # kept of every text, to compare the beginnings of texts of different lengths
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
 
@@ -21,7 +22,8 @@ class Reply:
 
     A token event is one with text: content, reasoning, or a tool call. `shared_reads` counts those that came in the
     same read as the token event before them and so have no stamp of their own; `first_shared` says that the first
-    token is one of such a group. Token counts are the server's, from `usage`; None where it sent none.
+    token is one of such a group. `output_head` is how the text begins. Token counts are the server's, from `usage`;
+    None where it sent none.
     """
 
     __slots__ = (
@@ -35,6 +37,7 @@ class Reply:
         "first_token_ns",
         "last_token_ns",
         "malformed",
+        "output_head",
         "prompt_tokens",
         "shared_reads",
         "token_events",
@@ -53,6 +56,7 @@ class Reply:
         self.first_shared = False
         self.error = ""
         self.malformed = ""
+        self.output_head = ""
         self._digest = blake2b(digest_size=16)
 
     @property
@@ -98,6 +102,8 @@ class Reply:
             self.first_token_ns = stamp_ns
         self.last_token_ns = stamp_ns
         self.token_events += 1
+        if len(self.output_head) < HEAD_CHARACTERS:
+            self.output_head = (self.output_head + text)[:HEAD_CHARACTERS]
         self._digest.update(text.encode("utf-8", "surrogatepass"))
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ class RequestRow:
     `read_delay_ns`: how long the first token lay in the kernel before it was read; None where the kernel gave no stamp.
     `tainted`: other tokens came in the same read as the first, so its stamp may be late.
     `tokens_estimated`: the server sent no usage, and chunks with text were counted.
-    `expected_…`: as the request had them. `output_digest`: BLAKE2b of the text.
+    `expected_…`: as the request had them. `output_digest`: BLAKE2b of the text; `output_head`: how it begins.
     `error_class` is "" or one of FAILURE_CLASSES.
     """
 
@@ -79,6 +79,7 @@ class RequestRow:
     error_text: str
     output_digest: str
     finish_reason: str
+    output_head: str = ""
 
     @property
     def ok(self) -> bool:

@@ -1,10 +1,12 @@
 """Engines that are started, found, and not found."""
 
+import json
 import socket
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,96 @@ def test_a_command_is_given_its_port_and_directory_and_ended_with_its_children(t
 def test_a_command_that_does_not_become_healthy_is_quoted(tmp_path: Path, given: Arm, message: str) -> None:
     with pytest.raises(StepError, match=message):
         start(given, tmp_path)
+
+
+# ---------------------------------------------------------------- launched by a recipe
+
+
+def by_recipe(how: str = "ok", *, kv: str = "storage", **engine: object) -> Arm:
+    parameters = {"python": sys.executable, "script": str(FAKE_ENGINE), "how": how}
+    return arm("launch", kv=kv, recipe=str(FAKE_ENGINE.parent / "recipe.yaml"), parameters=parameters, **engine)
+
+
+@pytest.fixture
+def kv_dir(tmp_path: Path) -> Path:
+    made = tmp_path / "kv"
+    made.mkdir()
+    return made
+
+
+def test_a_recipe_s_processes_are_started_read_and_ended_together(tmp_path: Path, kv_dir: Path) -> None:
+    other = kv_dir / "left-behind-2"
+    other.touch()
+    with running(by_recipe(), (kv_dir,), tmp_path, Survivors(tmp_path / "survivors")) as engine:
+        first = engine.pids
+        assert (len(first), engine.model, engine.chunk_tokens) == (2, "served", 64)
+        assert engine_metrics.read(engine.metrics_text())["external_hit_tokens"] == 6  # of both processes
+        assert json.loads((tmp_path / "server.json").read_text())["directory"] == str(kv_dir)
+        assert (kv_dir / "left-behind-1").exists()
+        engine.restart()
+        assert not any(map(alive, first))
+        assert (engine.epoch, len(engine.pids)) == (2, 2)
+    assert all(map(gone, engine.pids or first))
+    # what the server had mapped is removed, and nobody else's file of such a name
+    assert [file.name for file in kv_dir.iterdir()] == [other.name]
+
+
+def test_an_arm_that_recomputes_tells_the_same_of_its_engine(tmp_path: Path, kv_dir: Path) -> None:
+    told = []
+    for given, folders in ((by_recipe(), (kv_dir,)), (by_recipe(kv="recompute"), ())):
+        with running(given, folders, tmp_path, Survivors(tmp_path / "survivors")) as engine:
+            told.append(engine.about)
+            assert len(engine.pids) == (2 if folders else 1)
+    assert told[0] == told[1]
+    assert told[0] is not None
+    assert (told[0]["version"], told[0]["recipe"], list(told[0]["commands"])) == ("7", "fake", ["front"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (by_recipe("fail"), "front, a part of the engine, ended with exit code 1: no GPU found"),
+        (by_recipe(start_timeout_s=0.0), "server, a part of the engine, did not answer within 0 s"),
+    ],
+)
+def test_a_recipe_that_does_not_come_up_is_quoted(tmp_path: Path, kv_dir: Path, given: Arm, message: str) -> None:
+    with (
+        pytest.raises(StepError, match=message),
+        running(given, (kv_dir,), tmp_path, Survivors(tmp_path / "survivors")),
+    ):
+        pass
+
+
+def test_an_engine_without_a_counter_of_hits_is_not_measured(tmp_path: Path, kv_dir: Path) -> None:
+    plain = (FAKE_ENGINE.parent / "recipe.yaml").read_text().replace("cache_hits", "cache_visits")
+    (tmp_path / "recipe.yaml").write_text(plain)
+    given = by_recipe()
+    silent = replace(given, engine=replace(given.engine, recipe=str(tmp_path / "recipe.yaml")))
+    with (
+        pytest.raises(StepError, match="exports none of vllm:external_prefix_cache_visits, so no hit could be proven"),
+        running(silent, (kv_dir,), tmp_path, Survivors(tmp_path / "survivors")),
+    ):
+        pass
+
+
+def test_a_package_that_the_engine_s_python_lacks_is_named(tmp_path: Path, kv_dir: Path) -> None:
+    text = (FAKE_ENGINE.parent / "recipe.yaml").read_text().replace("packages: {}", "packages: {no-such-engine: '1'}")
+    (tmp_path / "recipe.yaml").write_text(text)
+    given = by_recipe()
+    lacking = replace(given, engine=replace(given.engine, recipe=str(tmp_path / "recipe.yaml")))
+    with (
+        pytest.raises(StepError, match=r"recipe fake needs no-such-engine in .*: .*no-such-engine"),
+        running(lacking, (kv_dir,), tmp_path, Survivors(tmp_path / "survivors")),
+    ):
+        pass
+
+
+def test_a_recipe_keeps_its_pages_in_one_folder(tmp_path: Path, kv_dir: Path) -> None:
+    with (
+        pytest.raises(StepError, match="keeps its pages in one folder, and the arm dut has 2 nodes"),
+        running(by_recipe(), (kv_dir, kv_dir), tmp_path, Survivors(tmp_path / "survivors")),
+    ):
+        pass
 
 
 # ---------------------------------------------------------------- endpoints that are there

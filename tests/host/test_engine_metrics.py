@@ -53,6 +53,17 @@ RUNNING = "vllm:num_requests_running 2\n"  # something known, so that the exposi
         ("preemptions", "vllm:num_preemptions_total\n" + RUNNING, None),
         ("running", "vllm:num_requests_running NaN\n", None),
         ("running", "vllm:num_requests_running 2\r\n", 2),
+        # a server that has counted nothing yet exports nothing of it, and is there; LMCache in process is not it
+        ("host_tier_hit_tokens", "lmcache_mp_l1_eviction_loop_ticks_total 7\n", 0),
+        ("allocation_failures", "lmcache_mp_l1_eviction_loop_ticks_total 7\n", 0),
+        (
+            "allocation_failures",
+            "lmcache_mp_l1_eviction_loop_ticks_total 7\nlmcache_mp_l1_allocation_failure_chunks_total 2\n",
+            2,
+        ),
+        ("host_tier_hit_tokens", RUNNING + "lmcache_mp_lookup_hit_l1_tokens_total 256\n", None),
+        # vLLM knows the tier of a hit only when it offloads by itself
+        ("host_tier_hit_tokens", 'vllm:prompt_tokens_cached_by_source_total{source="host"} 0\n', None),
         # our own engine
         ("content_mismatches", "kvbench:content_mismatches_total 1\n", 1),
         ("host_tier_hit_tokens", "kvbench:host_tier_hit_tokens_total 256\n", 256),
