@@ -118,21 +118,32 @@ class HotPages(MoveSource):
         if reads < self._rule.least_reads or page in self._asked:
             return
         if self._wanted(reads, self._rule.share, directory) > len(directory.live(page)):
-            self._asked.add(page)
-            self._hot.append(page)
+            self._ask(page)
+
+    def stored(self, page: PageKey, node: int, directory: Directory) -> None:
+        """A page that has got one copy more may want another one."""
+        if page in self.replicated and page not in self._asked:
+            self._ask(page)
 
     def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
         while self._cooled:
             page = self._cooled.popleft()
             if page not in busy and (live := directory.live(page)) and len(live) > 1:
                 return Drop(page, max(live[1:], key=lambda node: self._reads.get(node, 0)))
-        while self._hot:
+        for _ in range(len(self._hot)):
             page = self._hot.popleft()
+            if page in busy:
+                self._hot.append(page)
+                continue
             self._asked.discard(page)
-            if page not in busy and (move := self._copy(page, directory)):
+            if move := self._copy(page, directory):
                 self.replicated[page] = None
                 return move
         return None
+
+    def _ask(self, page: PageKey) -> None:
+        self._asked.add(page)
+        self._hot.append(page)
 
     def _copy(self, page: PageKey, directory: Directory) -> Move | None:
         live, holders = directory.live(page), directory.replicas(page)

@@ -2,7 +2,7 @@
 
 Three signals of every node, each against the mean of the nodes: the bytes that it moves, its queue depth, and its
 latency at a high percentile, all of them forgetting. A node's load is the largest of the three ratios; its weight is
-multiplied by (1 ÷ load)^gain, so under a load that follows the weights the error shrinks by (1 − gain) each time.
+multiplied by (mean load ÷ load)^gain: where the load follows the weights, the error shrinks by (1 − gain) each time.
 Source: the dynamic weights of the article on KV-cache load balancing (claim C3); the rule is our own.
 """
 
@@ -18,13 +18,18 @@ from kvbench.store.decay import DecayedHistogram, DecayedMean, DecayedRate
 
 @dataclass(frozen=True, slots=True)
 class WeightRule:
-    """`deadband`: no weight changes while every load is within this share of the mean. With `least` and `most`, what
-    weights do not cure does not drive them on and on."""
+    """When and how far weights change.
+
+    `deadband`      no weight changes while every load is within this share of the mean;
+    `step`          nor when none would change by this share or more.
+    `least`, `most` bound the weights: a load that they do not cure does not drive them on and on.
+    """
 
     interval_ns: int = 10**9
     half_life_ns: int = 2 * 10**9
     gain: float = 0.5
     deadband: float = 0.2
+    step: float = 0.02
     least: float = 0.25
     most: float = 4.0
     latency_quantile: float = 0.99
@@ -40,7 +45,7 @@ class _Seen:
 
 
 class DynamicWeights:
-    """Weights by load, decided anew every interval. `signals` of a node: bytes per second, depth, latency in ns."""
+    """Weights by load, decided anew every interval."""
 
     def __init__(self, rule: WeightRule | None = None) -> None:
         self._rule = rule or WeightRule()
@@ -72,7 +77,10 @@ class DynamicWeights:
 
 
 def loads(signals: Mapping[int, tuple[float, float, float]]) -> dict[int, float]:
-    """A node's load: the largest ratio of one of its signals to the mean of that signal over the nodes."""
+    """A node's load: the largest ratio of one of its signals to the mean of that signal over the nodes.
+
+    The signals are bytes per second, queue depth and latency in ns; one that is 0 everywhere says nothing.
+    """
     means = [fmean(values) for values in zip(*signals.values(), strict=True)] if signals else []
     return {
         node: max((value / mean for value, mean in zip(values, means, strict=True) if mean), default=1.0)
@@ -88,4 +96,6 @@ def next_weights(weights: Mapping[int, float], load: Mapping[int, float], rule: 
     wanted = {node: weights[node] * (mean / max(load[node], mean * 1e-3)) ** rule.gain for node in weights}
     scale = fmean(wanted.values())
     bounded = {node: min(rule.most, max(rule.least, weight / scale)) for node, weight in wanted.items()}
-    return {node: weight for node, weight in bounded.items() if weight != weights[node]}
+    if all(abs(weight / weights[node] - 1) < rule.step for node, weight in bounded.items()):
+        return {}
+    return bounded
