@@ -65,6 +65,7 @@ class Tiering(MoveSource):
         self._free_pages, self._promote_after, self._prefetch_pages = free_pages, promote_after, prefetch_pages
         self._hits: dict[PageKey, int] = {}  # below, of pages that have not come up yet
         self._promotions: deque[PageKey] = deque(maxlen=_PENDING)
+        self._going: dict[Role, list[PageKey]] = {role: [] for role in self._policies}  # that will make room
 
     def stored(self, page: PageKey, node: int, directory: Directory) -> None:
         role = directory.cluster.roles[node]
@@ -88,26 +89,27 @@ class Tiering(MoveSource):
             self._promotions.extend(directory.layout.following(node, page, self._prefetch_pages))
 
     def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        self._going = {role: [page for page in pages if page in busy] for role, pages in self._going.items()}
         return self._out(directory, busy) or self._down(directory, busy) or self._up(directory, busy)
 
     def _out(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
-        cluster = directory.cluster
-        if cluster.room(Role.CAPACITY) >= self._free_pages or not (
-            victim := self._victim(Role.CAPACITY, directory, busy)
-        ):
+        if not self._is_full(Role.CAPACITY, directory) or not (victim := self._victim(Role.CAPACITY, directory, busy)):
             return None
         self._hits.pop(victim[0], None)
         return Drop(*victim, is_last=True)
 
     def _down(self, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
-        cluster = directory.cluster
-        below = cluster.emptiest(Role.CAPACITY)
-        if cluster.room(Role.KV) >= self._free_pages or (below is not None and cluster.room(Role.CAPACITY) < 1):
+        below = directory.cluster.emptiest(Role.CAPACITY)
+        if below is not None and directory.cluster.room(Role.CAPACITY) < 1:
             return None
-        if not (victim := self._victim(Role.KV, directory, busy)):
+        if not self._is_full(Role.KV, directory) or not (victim := self._victim(Role.KV, directory, busy)):
             return None
         page, node = victim
         return Drop(page, node, is_last=True) if below is None else Move((page,), node, below)
+
+    def _is_full(self, role: Role, directory: Directory) -> bool:
+        """Whether a tier has less room than is to be free, with what is going already."""
+        return directory.cluster.room(role) + len(self._going[role]) < self._free_pages
 
     def _up(self, directory: Directory, busy: Container[PageKey]) -> Move | None:
         cluster = directory.cluster
@@ -132,6 +134,7 @@ class Tiering(MoveSource):
                 passed.append(page)
             elif nodes:
                 found = page, nodes[0]
+                self._going[role].append(page)
         for page in passed:
             policy.insert(page)
         return found
