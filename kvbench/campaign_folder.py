@@ -33,7 +33,7 @@ from kvbench.campaign import (
 )
 from kvbench.carry import carried
 from kvbench.errors import KvbenchError, UsageError
-from kvbench.model import FORMAT_VERSION
+from kvbench.model import FORMAT_VERSION, Outcome
 
 
 class CampaignFolder:
@@ -157,9 +157,11 @@ class CampaignFolder:
     def _carried(self, gate: str, rungs: Sequence[Rung], lane: str) -> dict[str, Any]:
         """What the lane's own G2 measured that the gate's plan is made with."""
         baseline = next(rung.decisive for rung in rungs if (rung.gate, rung.lane) == ("G2", lane))
-        if baseline is None:
+        if baseline is None or baseline.verdict is None:
             return {}
-        return carried(content.load_gate(gate).gate, baseline.plan, baseline.measurements, baseline.path.name)
+        outcome = baseline.verdict.outcome
+        name = baseline.path.name + (f", which was {outcome}" if outcome is not Outcome.PASS else "")
+        return carried(content.load_gate(gate).gate, baseline.plan, baseline.measurements, name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from kvbench.model import (
     Target,
 )
 from kvbench.probes import PROBES, Cost, ProbeSpec
-from kvbench.units import format_bytes, format_seconds, parse_bytes
+from kvbench.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}\Z")  # arm and step names become folder names
 
@@ -84,7 +84,7 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
         round_cv=options.round_cv,
         round_cv_source=options.round_cv_source,
         ungated=options.ungated,
-        overrides=options.overrides,
+        overrides=tuple(one for one in options.overrides if any(step.kind == one.step for step in steps)),
     )
 
 
@@ -347,11 +347,16 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     destructive = sorted({step.probe for step in plan.steps if PROBES[step.probe].destructive})
     lines.append(f"destructive: {', '.join(destructive) if destructive else 'nothing; only folders of our own making'}")
     lines += [f"  {line}" for line in decidable(plan)]
-    for override in plan.overrides:
-        lines += [f"  {override.step}: {key} = {value} ({override.source})" for key, value in override.params.items()]
+    lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:
         lines += [f"  {step.id}: {cost(step, plan, shapes).seconds:.0f} s expected" for step in plan.steps]
     return lines
+
+
+def _overridden(override: Override) -> Iterator[str]:
+    for key, value in override.params.items():
+        said = format_rate(value) if key.endswith("bytes_per_s") else value
+        yield f"{override.step}: {key} is {said}, {override.source}"
 
 
 ASSUMED_ROUND_CV = 0.03  # spread of rounds where no A/A has been measured yet; said wherever it is used
