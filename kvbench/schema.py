@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 from kvbench.campaign import Campaign
 from kvbench.content import ABOUT_KEYS, CONTENT_KEYS, CONTENT_VERSION
+from kvbench.engine.recipe import Recipe
+from kvbench.load.workload import Kind
 from kvbench.model import Gate, Target
 from kvbench.probes import PROBES, ProbeSpec
 
@@ -18,12 +20,16 @@ _VERSION: Schema = {"const": CONTENT_VERSION, "description": "Version of the fil
 
 
 def schema(name: str) -> Schema:
-    """The schema of target, gate, workload or campaign files: keys and types; a plan checks how they go together."""
+    """The schema of target, gate, workload, engine or campaign files: keys and types; a plan checks how they go together."""
     return {"$schema": _DIALECT, **_MAKERS[name](), "title": f"kvbench {name}"}
 
 
 def _target() -> Schema:
     return _versioned(_of(Target))
+
+
+def _engine() -> Schema:
+    return _versioned(_of(Recipe))
 
 
 def _campaign() -> Schema:
@@ -49,12 +55,13 @@ def _gate() -> Schema:
 
 
 def _workload() -> Schema:
-    """A workload or profile holds params of a probe that names one, some or all, and says what it is."""
+    """A workload or profile describes requests, or holds params of a probe that names one, some or all of them."""
     definitions: Schema = {}
-    kinds = [_some_of(_of(spec.params), definitions) for spec in PROBES.values() if _names_a_file(spec)]
+    types = [spec.params for spec in PROBES.values() if _names_a_file(spec)]
+    kinds = [_some_of(_of(one), definitions) for one in (*types, *get_args(Kind))]
     about = {**{key: {"type": "string"} for key in ABOUT_KEYS}, "version": _VERSION}
     for kind in kinds:
-        kind["properties"] |= about
+        kind["properties"] = about | kind["properties"]
     return {"type": "object", "required": ["version"], "anyOf": kinds, "$defs": definitions}
 
 
@@ -82,5 +89,6 @@ _MAKERS: Mapping[str, Callable[[], Schema]] = {
     "target": _target,
     "gate": _gate,
     "workload": _workload,
+    "engine": _engine,
     "campaign": _campaign,
 }
