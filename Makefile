@@ -7,19 +7,29 @@ BIN    := $(VENV)/bin
 PACKAGES := fio libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fonts-dejavu-core
 INSTALL  := apt-get install -y --no-install-recommends
 
-.PHONY: gate test test-slow setup packages clean
+# vLLM and LMCache, with the model and its KV: outside of the checkout, and kept for the next time.
+VLLM   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvbench-vllm
+
+.PHONY: gate gate-vllm test test-slow test-vllm setup packages clean
 
 gate: setup  ## set up, run G3 on this machine's disk as a demonstration, and show the verdict
 	@$(BIN)/kvbench run gate G3 --quick; code=$$?; echo "exit code of kvbench: $$code"; exit $$code
 
+gate-vllm: setup  ## the same on vLLM with LMCache on CPUs: sets it up in $(VLLM), 3 GB; half an hour
+	@$(BIN)/python scripts/vllm_on_cpu.py $(VLLM) kvbench-runs/vllm-$$(date +%Y-%m-%dT%H-%M-%S); \
+	code=$$?; echo "exit code of kvbench: $$code"; exit $$code
+
 test: setup-dev  ## set up and run the tests
-	$(BIN)/ruff format --check kvbench tests benchmarks
-	$(BIN)/ruff check kvbench tests benchmarks
+	$(BIN)/ruff format --check kvbench tests benchmarks scripts
+	$(BIN)/ruff check kvbench tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/pytest
 
 test-slow: setup-dev  ## the tests that need minutes: real gates, killed and resumed
 	$(BIN)/pytest -m slow
+
+test-vllm: setup-dev  ## the gate on vLLM, with a connector that stores nothing, and with KV that is noise
+	KVBENCH_VLLM=$(VLLM) $(BIN)/pytest -m slow -s tests/engine/test_vllm.py
 
 setup: $(VENV)/.ready
 setup-dev: $(VENV)/.ready-dev

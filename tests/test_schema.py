@@ -50,6 +50,8 @@ def test_the_keys_of_the_files_that_ship_are_known() -> None:
         assert read(path).keys() <= gate["properties"].keys()
         for step in read(path)["steps"]:
             assert step.keys() <= names(gate, "GateStep")
+    for path in (root / "engines").glob("*.yaml"):
+        assert read(path).keys() <= schema.schema("engine")["properties"].keys()
     kinds = [set(kind["properties"]) for kind in schema.schema("workload")["anyOf"]]
     for folder in ("fio", "inference", "kv"):
         for path in (root / "workloads" / folder).glob("*.yaml"):

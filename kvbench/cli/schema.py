@@ -10,7 +10,7 @@ import typer
 
 from kvbench.errors import KvbenchError, UsageError
 
-NAMES = ("target", "gate", "workload", "campaign")
+NAMES = ("target", "gate", "workload", "engine", "campaign")
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def schema(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"{', '.join(NAMES)}; none: all of them.")] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.schema.json there.")] = None,
 ) -> None:
-    """Print the JSON Schema of target, gate, workload or campaign files, for an editor that completes and checks them.
+    """Print the JSON Schema of the files that people edit, for an editor that completes and checks them.
 
     Example:  kvbench schema --out schemas
     """
