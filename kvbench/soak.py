@@ -213,7 +213,7 @@ def describe(found: Status) -> list[tuple[str, str]]:
 
 
 def _known(value: float | None, unit: str) -> str:
-    return "not measured yet" if value is None else format_value(value, unit)
+    return "not known" if value is None else format_value(value, unit)
 
 
 def _figures(last_hour: Iterable[Figure]) -> Iterable[tuple[str, str]]:

@@ -129,7 +129,7 @@ def test_what_nobody_has_looked_at_is_not_zero() -> None:
     assert status(made, [], 0).available_share is None
     looked = status(made, list(slices(made, 1, content_mismatches=0, longest_stall_s=2)), HOUR_S)
     assert (looked.content_mismatches, looked.longest_stall_s, looked.io_errors) == (0, 2, None)
-    assert ("wrong pages", "not measured yet") in soak.describe(status(made, [], 0))
+    assert ("wrong pages", "not known") in soak.describe(status(made, [], 0))
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,8 @@ def stop(
     if how := folder.ended():
         show.say(f"{run} is {how} already")
         return
-    reports_itself = soak_life.stop(folder, now, lambda: show.say("it ends with the step in flight; waiting for it"))
+    waiting = "waiting for it to end" if now else "it ends with the step in flight; waiting for that"
+    reports_itself = soak_life.stop(folder, now, lambda: show.say(waiting))
     if now or not reports_itself:
         gate.finish(folder, None)
     show.say(f"{run} is stopped; to go on: kvbench soak start {run}")
