@@ -122,7 +122,7 @@ def stop(
     from kvbench.cli import gate, show
 
     folder = _open(run)
-    if how := folder.ended():
+    if (how := folder.ended()) and not folder.holder():
         show.say(f"{run} is {how} already")
         return
     waiting = "waiting for it to end" if now else "it ends with the step in flight; waiting for that"
