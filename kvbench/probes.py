@@ -461,7 +461,7 @@ def _cost_churn(params: ChurnParams, arm: Arm | None, shape: kv.ModelShape | Non
 
 
 def _cost_fake(params: FakeParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
-    return Cost(seconds=0.01)
+    return Cost(seconds=params.slice_s or 0.01)
 
 
 PROBES: Mapping[str, ProbeSpec] = {
