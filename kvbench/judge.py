@@ -196,7 +196,7 @@ def _why(outcome: Outcome, findings: Sequence[Finding], run: Run) -> str:
 
 def _why_passed(findings: Sequence[Finding], plan: Plan) -> str:
     """Those decide that equal arms would not pass."""
-    decides = {check.id for check in plan.gate.checks if check.rule == "paired_log_ratio" and _asks_for_a_gain(check)}
+    decides = {check.id for check in plan.gate.checks if check.rule in _COMPARES and _asks_for_a_gain(check)}
     deciding = [finding for finding in findings if finding.check in decides]
     if not deciding:
         return f"all checks hold ({wording.count(len(findings), 'finding')})"
@@ -209,6 +209,7 @@ def _asks_for_a_gain(check: Check) -> bool:
 
 
 def _distance(finding: Finding) -> float:
-    """From the limit to the nearer end of the interval, as a logarithm; a pass has an interval."""
-    ends, limit = cast(tuple[float, float], finding.interval), cast(float, finding.limit)
+    """From the limit to the nearer end of the interval, or to the figure where it has none, as a logarithm."""
+    limit, observed = cast(float, finding.limit), cast(float, finding.observed)
+    ends = finding.interval or (observed, observed)
     return min(abs(math.log(end / limit)) for end in ends)

@@ -45,12 +45,16 @@ def _drift_of_arm(check: Check, cell: Cell, rows: Sequence[Row], run: Run, arm: 
     outcome = Outcome.PASS if most <= limit else breach(check) if least > limit else Outcome.INCONCLUSIVE
     counted = wording.count(trend.n, "hourly median" if hourly else "measurement")
     reason = (
-        f"{wording.label(check.metric)} of arm {arm}{cell.at} moved by {100 * trend.change:+.1f} % over the run "
-        f"(95 % interval {100 * trend.low:+.1f} to {100 * trend.high:+.1f} %, {counted}), "
+        f"{wording.label(check.metric)} of arm {arm}{cell.at} moved by {_signed(trend.change)} over the run "
+        f"(95 % interval {_signed(trend.low)} to {_signed(trend.high)}, {counted}), "
         f"where {wording.asked(check.op, check.limit, check.unit)} up or down is asked"
     )
     figures = {"observed": abs(trend.change), "interval": (smallest, largest), "n": trend.n, "arm": arm}
     return finding(check, cell, outcome, reason, seen, **figures)
+
+
+def _signed(share: float) -> str:
+    return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 def growth(check: Check, cell: Cell, run: Run) -> list[Finding]:

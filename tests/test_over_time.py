@@ -102,6 +102,8 @@ def outcome_of(verdict: Verdict, check: str) -> Outcome:
 def test_three_healthy_days_pass() -> None:
     verdict = judge(PLAN, [*run_of().values()])
     assert (verdict.outcome, verdict.basis) == (PASS, ())
+    assert verdict.why.startswith("TTFT p50 is 0.6")  # the worst hour, of 0.6 in the middle and 3 % around it
+    assert verdict.why.endswith("the worst of 72 hours, where at most 0.75 is asked of every one.")
     availability = next(finding for finding in verdict.findings if finding.check == "availability")
     assert availability.reason == (
         "no stretch above 60 s without service in 74 h 29 min "

@@ -61,7 +61,8 @@ def change(ratio: float) -> str:
 
 
 def is_paired(finding: Finding, checks: dict[str, Check]) -> bool:
-    return finding.check in checks and checks[finding.check].rule == "paired_log_ratio"
+    """Whether its figure is a ratio of two arms."""
+    return finding.check in checks and checks[finding.check].rule in ("paired_log_ratio", "hourly_ratio")
 
 
 def plural(count: int, noun: str) -> str:
