@@ -20,7 +20,7 @@ _VERSION: Schema = {"const": CONTENT_VERSION, "description": "Version of the fil
 
 
 def schema(name: str) -> Schema:
-    """The schema of target, gate, workload, engine or campaign files: keys and types; a plan checks how they go together."""
+    """The schema of a kind of file: its keys and their types. How they go together, a plan checks."""
     return {"$schema": _DIALECT, **_MAKERS[name](), "title": f"kvbench {name}"}
 
 
