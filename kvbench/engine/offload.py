@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kvbench.engine.protocol import Counters
+from kvbench.engine.protocol import Counters, EngineConfig
 from kvbench.engine.tiers import Tier, leading
 from kvbench.store.core import Arrive, Command, Done, Event, Finish, PageStore, Status
-from kvbench.store.keys import PageKey
+from kvbench.store.keys import PageKey, prefix_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +39,35 @@ class _Transfer:
 
 
 class Offload:
-    """Host memory of `host_pages` pages over `pages`, both holding a page of `ranks` ranks as a whole."""
+    """Host memory over `pages`, both holding a page of all ranks as a whole."""
 
-    def __init__(self, pages: PageStore, ranks: int, host_pages: int, counters: Counters) -> None:
-        self.host = Tier(host_pages)
+    def __init__(self, pages: PageStore, config: EngineConfig, host: Tier, counters: Counters) -> None:
+        self.host = host
         self._pages = pages
-        self._ranks = ranks
+        self._ranks, self._prefix_depth = config.ranks, config.prefix_depth
         self._counters = counters
         self._transfers: dict[int, _Transfer] = {}
+        self._storing: set[bytes] = set()
         self._next_transfer = 0
 
     @property
     def stores_pending(self) -> int:
         """Pages, each of all ranks, that are on their way to storage."""
-        return sum(len(transfer.pages) for transfer in self._transfers.values() if transfer.request is None)
+        return len(self._storing)
 
     def load(self, now_ns: int, request: int, digests: Sequence[bytes]) -> list[Loaded | Command]:
         """Bring what is held of these pages, from the first on without a gap; `Loaded` says when, and how many."""
         wanted = leading(digests, lambda digest: digest in self.host or self._stored(digest))
         reading = tuple(digest for digest in wanted if not self.host.touch(digest))
-        return self._begin(now_ns, "read", reading, request, wanted)
+        return self._begin(now_ns, "read", reading, request=request, wanted=wanted)
 
     def store(self, now_ns: int, digests: Sequence[bytes]) -> list[Loaded | Command]:
         """Send pages to storage, as far as they are neither there nor on their way."""
-        under_way = {
-            page for transfer in self._transfers.values() if transfer.request is None for page in transfer.pages
-        }
-        new = tuple(digest for digest in digests if digest not in under_way and not self._stored(digest))
-        return self._begin(now_ns, "write", new) if new else []
+        new = tuple(digest for digest in digests if digest not in self._storing and not self._stored(digest))
+        if not new:
+            return []
+        self._storing.update(new)
+        return self._begin(now_ns, "write", new, prefix=prefix_of(digests, self._prefix_depth))
 
     def step(self, now_ns: int, event: Event) -> list[Loaded | Command]:
         """Hand an event to the page store; what it has finished ends here, and the rest is for the driver."""
@@ -88,13 +89,15 @@ class Offload:
         now_ns: int,
         kind: Literal["read", "write"],
         pages: tuple[bytes, ...],
+        *,
         request: int | None = None,
         wanted: tuple[bytes, ...] = (),
+        prefix: bytes = b"",
     ) -> list[Loaded | Command]:
         number = self._next_transfer
         self._next_transfer += 1
         self._transfers[number] = _Transfer(pages, self._stage(number, pages), request, wanted)
-        return self.step(now_ns, Arrive(number, kind, self._keys(pages)))
+        return self.step(now_ns, Arrive(number, kind, self._keys(pages), prefix))
 
     def _stage(self, number: int, pages: tuple[bytes, ...]) -> tuple[bytes, ...]:
         """Take room for pages in transfer; where there is none they pass host memory by, which is counted."""
@@ -111,6 +114,7 @@ class Offload:
             self.host.settle((finish.op, page), None if page in bad else page)
         good_keys = len(transfer.pages) * self._ranks - len(finish.bad)
         if transfer.request is None:
+            self._storing.difference_update(transfer.pages)
             self._counters.stored_pages += good_keys
             return []
         self._counters.read_pages += good_keys

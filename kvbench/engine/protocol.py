@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvbench import kv
 from kvbench.engine.cost import CostModel
 from kvbench.store import core as store
+from kvbench.store.policy import Lru, Policy
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """`step_tokens` is the most that one step computes. `host_memory_bytes` is the tier between GPU memory and storage,
-    over all ranks; 0: none. `prefix_caching`: finished requests leave their pages in GPU memory for others to hit."""
+    over all ranks; 0: none. `prefix_caching`: finished requests leave their pages in GPU memory for others to hit.
+    `policy` makes the policy of GPU memory and that of host memory, each from its capacity in pages. `prefix_depth`:
+    prompts whose first pages, so many of them, are the same are one group where pages are placed by prefix."""
 
     cost: CostModel
     page_tokens: int = kv.PAGE_TOKENS
     step_tokens: int = 2048
     host_memory_bytes: int = 0
     prefix_caching: bool = False
+    policy: Callable[[int], Policy] = lambda capacity: Lru()
+    prefix_depth: int = 1
 
     @property
     def ranks(self) -> int:

@@ -42,6 +42,7 @@ class _Request:
     """A request under way. `pages` are its pages in GPU memory; `computed` of its tokens have their KV there."""
 
     submitted: Submit
+    came_ns: int
     generated: int = 0
     computed: int = 0
     cached_tokens: int = 0
@@ -73,9 +74,11 @@ class EngineCore:
     def __init__(self, config: EngineConfig, pages: store.PageStore | None) -> None:
         self.config = config
         self.counters = Counters()
-        self.gpu = Tier(config.cost.kv_budget_bytes() // config.page_bytes)
+        gpu_pages = config.cost.kv_budget_bytes() // config.page_bytes
         host_pages = config.host_memory_bytes // config.page_bytes
-        self.below = Offload(pages, config.ranks, host_pages, self.counters) if pages else None
+        self.gpu = Tier(gpu_pages, config.policy(gpu_pages))
+        host = Tier(host_pages, config.policy(host_pages))
+        self.below = Offload(pages, config, host, self.counters) if pages else None
         self._waiting: deque[_Request] = deque()
         self._loading: dict[int, _Request] = {}
         self._running: dict[int, _Request] = {}  # in the order in which they began to run
@@ -99,7 +102,7 @@ class EngineCore:
         commands: list[Command] = []
         match event:
             case Submit():
-                self._waiting.append(_Request(event))
+                self._waiting.append(_Request(event, now_ns))
             case Abort(request):
                 self._abort(request)
             case StepDone():
@@ -179,7 +182,10 @@ class EngineCore:
             for index, digest in enumerate(digests):
                 if self.gpu.publish(request.pages[index], digest):
                     request.pages[index] = digest
-        return self._from_below(self.below.store(now_ns, digests)) if self.below else []
+        if not self.below:
+            return []
+        first_token = self.below.step(now_ns, store.FirstToken(now_ns - request.came_ns))
+        return self._from_below(first_token + self.below.store(now_ns, digests))
 
     def _abort(self, number: int) -> None:
         self._waiting = deque(request for request in self._waiting if request.id != number)

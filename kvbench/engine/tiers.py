@@ -1,22 +1,23 @@
-"""A tier of memory that keeps KV pages: a budget in pages, references, and LRU over what nobody refers to. Pure."""
+"""A tier of memory that keeps KV pages: a budget in pages, references, a policy over what nobody refers to. Pure."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from itertools import takewhile
 
+from kvbench.store.policy import Lru, Policy
+
 
 class Tier:
-    """Pages that fit a budget. A page with references stays; one without goes when room is needed, the oldest first.
+    """Pages that fit a budget. A page with references stays; of the others the policy says which goes for room.
 
     A page that is still being filled has a private name, under which nobody looks for it; `settle` gives it its own.
     """
 
-    def __init__(self, capacity_pages: int) -> None:
+    def __init__(self, capacity_pages: int, policy: Policy | None = None) -> None:
         self.capacity_pages = max(0, capacity_pages)
         self._references: dict[Hashable, int] = {}
-        self._idle: OrderedDict[Hashable, None] = OrderedDict()  # pages without references, least recently used first
+        self._idle = policy if policy is not None else Lru()  # the pages without references
 
     def __len__(self) -> int:
         return len(self._references)
@@ -34,21 +35,22 @@ class Tier:
             if not self.room():
                 return False
             if len(self._references) == self.capacity_pages:
-                del self._references[self._idle.popitem(last=False)[0]]
+                del self._references[self._idle.evict()]
         self._references[page] = self._references.get(page, 0) + 1
-        self._idle.pop(page, None)
+        if page in self._idle:
+            self._idle.remove(page)
         return True
 
     def release(self, page: Hashable) -> None:
         """Give one reference back; the page stays until its room is needed."""
         self._references[page] -= 1
         if not self._references[page]:
-            self._idle[page] = None
+            self._idle.insert(page)
 
     def touch(self, page: Hashable) -> bool:
         """Whether the page is here; if so, it has just been used."""
         if page in self._idle:
-            self._idle.move_to_end(page)
+            self._idle.hit(page)
         return page in self._references
 
     def publish(self, private: Hashable, page: Hashable) -> bool:
@@ -67,9 +69,8 @@ class Tier:
 
     def clear(self) -> None:
         """Drop every page without references."""
-        for page in self._idle:
-            del self._references[page]
-        self._idle.clear()
+        while len(self._idle):
+            del self._references[self._idle.evict()]
 
 
 def leading(pages: Sequence[bytes], held: Callable[[bytes], bool]) -> tuple[bytes, ...]:
