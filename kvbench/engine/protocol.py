@@ -16,7 +16,9 @@ class EngineConfig:
     """`step_tokens` is the most that one step computes. `host_memory_bytes` is the tier between GPU memory and storage,
     over all ranks; 0: none. `prefix_caching`: finished requests leave their pages in GPU memory for others to hit.
     `policy` makes the policy of GPU memory and that of host memory, each from its capacity in pages. `prefix_depth`:
-    prompts whose first pages, so many of them, are the same are one group where pages are placed by prefix."""
+    prompts whose first pages, so many of them, are the same are one group where pages are placed by prefix.
+    `blocking_loads`: while pages come from below nobody is admitted and no step begins, as where a connector loads
+    within the engine's step; else the others go on meanwhile."""
 
     cost: CostModel
     page_tokens: int = kv.PAGE_TOKENS
@@ -25,6 +27,7 @@ class EngineConfig:
     prefix_caching: bool = False
     policy: Callable[[int], Policy] = lambda capacity: Lru()
     prefix_depth: int = 1
+    blocking_loads: bool = False
 
     @property
     def ranks(self) -> int:

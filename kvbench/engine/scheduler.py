@@ -119,7 +119,7 @@ class EngineCore:
 
     def _schedule(self, now_ns: int) -> list[Command]:
         """Between two steps: make room for the tokens to come, admit who waits, start the next step."""
-        if self._step:
+        if self._step or (self.config.blocking_loads and self._loading):
             return []
         commands: list[Command] = []
         self._preempt()
