@@ -86,8 +86,8 @@ class _Loop:
         raw_dir = folder.raw_dir(step)
         limit_s = max(_TIME_LIMIT_MIN_S, _TIME_LIMIT_FACTOR * cost.seconds)
         start = clock.stamp()
-        with ExitStack() as stack:
-            try:
+        try:
+            with ExitStack() as stack:
                 data_dirs = stack.enter_context(self._data_dirs(step, attempt))
                 context = Context(
                     run_dir=folder.path,
@@ -106,18 +106,18 @@ class _Loop:
                     engine = lifecycle.running(context.arm, data_dirs, raw_dir, folder.survivors)
                     context = replace(context, engine=stack.enter_context(engine))
                 return PROBES[step.probe].load()(step, context)
-            except StepError as error:
-                return Measurement(
-                    step_id=step.id,
-                    attempt=attempt,
-                    basis="measured",
-                    start=start,
-                    end=clock.stamp(),
-                    boot_id=clock.boot_id(),
-                    metrics={},
-                    raw_files=_relative_files(raw_dir, folder.path),
-                    error=error.message,
-                )
+        except (StepError, OSError) as error:  # an OSError here is the storage's or the network's, not ours
+            return Measurement(
+                step_id=step.id,
+                attempt=attempt,
+                basis="measured",
+                start=start,
+                end=clock.stamp(),
+                boot_id=clock.boot_id(),
+                metrics={},
+                raw_files=_relative_files(raw_dir, folder.path),
+                error=error.message if isinstance(error, StepError) else str(error),
+            )
 
     @contextmanager
     def _data_dirs(self, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:

@@ -56,8 +56,11 @@ def remove_tree(path: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that we may still write on the file system of `path`."""
-    usage = os.statvfs(path)
+    """Bytes that we may still write on the file system of `path`. Raises KvbenchError when it has gone."""
+    try:
+        usage = os.statvfs(path)
+    except OSError as error:
+        raise KvbenchError(f"{path} has gone: {error.strerror}", "mount it again, then resume the run") from None
     return usage.f_bavail * usage.f_frsize
 
 

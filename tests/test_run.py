@@ -150,3 +150,24 @@ def test_a_run_that_another_process_holds_is_not_run_twice(tmp_path: Path) -> No
     folder = new_run(tmp_path, "run")
     with folder.locked(), pytest.raises(KvbenchError, match="is being run by another kvbench"):
         execute(RunFolder.open(folder.path))
+
+
+def test_a_storage_that_goes_away_fails_its_steps_and_not_the_harness(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_run(tmp_path, "run")
+    real = PROBES["fake.wave"].load()
+
+    def vanishing(step: Step, context: Context) -> Measurement:
+        for data_dir in context.data_dirs:
+            (data_dir / "page").write_bytes(b"x")
+            safety.remove_tree(data_dir.parent)
+        return real(step, context)
+
+    monkeypatch.setattr("kvbench.fake.measure", vanishing)
+    with pytest.raises(KvbenchError):
+        execute(folder)
+    assert any("No such file" in measurement.error for measurement in folder.measurements())
+    monkeypatch.setattr("kvbench.fake.measure", real)
+    execute(folder)
+    assert judge(folder.plan, folder.measurements()).outcome is Outcome.PASS
