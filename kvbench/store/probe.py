@@ -149,10 +149,10 @@ def _burst(setup: _Setup) -> _Result:
     wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     writes = _write(setup, "write", pages, setup.params.concurrency)
+    device_bytes = _written_between(before, read_counters(setup.devices))  # acknowledged pages have been sent
     with _phase(setup, "drain"):
         wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     drain_s = max(0.0, (clock.monotonic_ns() - writes.span_ns[1]) / 1e9 - QUIET_S)
-    device_bytes = _written_between(before, read_counters(setup.devices))
     settled = _settle(setup)
     reads = _read(setup, "read back", pages, range(pages.count), setup.params.concurrency)
     source = setup.source("pages.parquet")
@@ -268,7 +268,7 @@ def _nodes(setup: _Setup, pages: _Pages, depth: int, commands: Iterator[Io]) -> 
     storage, folders = setup.arm.storage, [folder / pages.folder for folder in setup.context.data_dirs]
     workers = -(-depth // len(folders)) + _SPARE_WORKERS
     loop = ClosedLoop(commands, workers * len(folders))
-    nodes = RealNodes(
+    with RealNodes(
         folders,
         pages.page_bytes,
         on_done=loop.on_done,
@@ -279,13 +279,10 @@ def _nodes(setup: _Setup, pages: _Pages, depth: int, commands: Iterator[Io]) -> 
         workers_per_node=workers,
         queue_depth=depth,
         salt=f"{setup.step.seed}/{setup.step.id}/{setup.context.attempt}".encode(),
-    )
-    try:
+    ) as nodes:
         loop.start(nodes)
         yield loop
-    finally:
         loop.stop()
-        nodes.close()
 
 
 def _taken(setup: _Setup, phase: str, pages: _Pages, loop: ClosedLoop) -> Transfer:
