@@ -373,7 +373,7 @@ CHURN_METRICS: Mapping[str, str] = {
 _ASSUMED_BYTES_PER_S = 1e9
 _ASSUMED_PREFILL_TOKENS_PER_S = 4000.0
 _ASSUMED_DECODE_TOKEN_S = 0.06
-_ENGINE_START_S = 3.0
+_ENGINE_START_S: Mapping[str, float] = {"emulated": 3.0, "launch": 60.0, "openai": 0.0}  # by kind
 _FIO_START_S = 0.5
 _SETTLE_S = 2.0
 
@@ -410,7 +410,10 @@ def _cost_fio(params: FioParams, arm: Arm | None, shape: kv.ModelShape | None) -
 
 def _cost_cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     prefill_s = params.concurrency * params.session_tokens / _ASSUMED_PREFILL_TOKENS_PER_S
-    seconds = _ENGINE_START_S + params.settle_dwell_s + prefill_s + params.output_tokens * _ASSUMED_DECODE_TOKEN_S
+    starts_s = _ENGINE_START_S[arm.engine.kind] if arm else 0.0
+    seconds = starts_s + params.settle_dwell_s + prefill_s + params.output_tokens * _ASSUMED_DECODE_TOKEN_S
+    if arm is not None and arm.kv == "storage":
+        seconds += starts_s  # once more between populate and wave
     if arm is None or arm.kv == "recompute" or shape is None:
         return Cost(seconds=seconds)
     pages = params.concurrency * kv.full_pages(params.session_tokens, params.chunk_tokens)

@@ -20,6 +20,7 @@ _LABELS = {
     "output_tokens_per_s": "output throughput",
     "requests_failed": "the number of failed requests",
     "content_mismatches": "the number of wrong pages",
+    "output_divergence_share": "the share of answers that stored KV changed",
     "preemptions": "the number of preemptions",
     "hit_shortfall_requests": "the number of requests with missing hits",
     "external_hit_ratio": "the engine's count of hits ÷ the requests' count",
