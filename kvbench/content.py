@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from kvbench.probes import PROBES
 T = TypeVar("T")
 
 CONTENT_VERSION = 1
+_MOST_VALUES = 100_000  # of a file that somebody wrote
 CONTENT_KEYS = {
     "workload": "inference",
     "profile": "fio",
@@ -78,8 +80,19 @@ def load_gate(name: str) -> Loaded:
 
 
 def load_target(path: Path) -> Target:
-    """Load a target file. Raises UsageError."""
-    return read(path, Target)
+    """Load a target file. Raises UsageError, also for an engine of ours with a model or accelerator that we lack."""
+    target = read(path, Target)
+    for arm in target.arms:
+        if arm.engine.kind == "emulated":
+            where = f"{path}: arm {arm.name}"
+            _check_known(f"{where}: there is no model", arm.engine.model, model_shapes())
+            _check_known(f"{where}: there is no accelerator", arm.engine.accelerator, _accelerators())
+    return target
+
+
+def _check_known(absence: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise UsageError(f"{absence} {name!r}", f"one of: {', '.join(known)}")
 
 
 def demo_target(demo_dir: Path) -> Target:
@@ -98,6 +111,12 @@ def model_shapes() -> Mapping[str, ModelShape]:
     from kvbench.engine.catalog import Shapes, models
 
     return Shapes(models(models_path()))
+
+
+def _accelerators() -> Collection[str]:
+    from kvbench.engine.catalog import accelerators
+
+    return accelerators(content_root() / "workloads" / "accelerators.yaml")
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -154,23 +173,41 @@ def _document(text: str, path: Path) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
-        return YAML(typ="rt").load(text)
+        document = YAML(typ="rt").load(text)
+        if sum(1 for _ in islice(_values(document), _MOST_VALUES + 1)) > _MOST_VALUES:
+            raise UsageError(f"{path}: more than {_MOST_VALUES:,} values, its aliases filled in", "use fewer aliases")
+        return document
+    except RecursionError:
+        raise UsageError(f"{path}: not valid YAML: nested too deeply") from None
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise UsageError(f"{path}:{line}: not valid YAML: {error.problem}") from None
-    except YAMLError as error:
+    except (YAMLError, ValueError) as error:  # the latter: a number or a date that there is not
         raise UsageError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
+
+
+def _values(document: Any) -> Iterator[Any]:
+    """Every value of a document, one that has aliases once an alias."""
+    waiting = [document]
+    while waiting:
+        yield (node := waiting.pop())
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def _validated(path: Path, document: Any, kind: type[T]) -> T:
     from pydantic import TypeAdapter, ValidationError
 
     content = _plain(document)
-    if isinstance(content, dict) and kind is not Gate and content.pop("version", CONTENT_VERSION) != CONTENT_VERSION:
+    if not isinstance(content, dict):
+        found = "the file is empty" if content is None else "the file holds no `key: value`"
+        raise UsageError(f"{path}:1: {found}", "kvbench init writes a commented example")
+    if content.get("version", CONTENT_VERSION) != CONTENT_VERSION:
         raise UsageError(
             f"{path}:{_line(document, ('version',))}: key version: this kvbench reads version {CONTENT_VERSION}"
         )
+    if kind is not Gate:
+        content.pop("version", None)
     try:
         return TypeAdapter(kind).validate_python(content)
     except ValidationError as error:

@@ -218,7 +218,13 @@ class RunFolder:
 
     def load_verdict(self) -> Verdict | None:
         file = self.path / "verdict.json"
-        return from_json(json.loads(file.read_bytes()), Verdict, file) if file.is_file() else None
+        if not file.is_file():
+            return None
+        try:
+            document = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise KvbenchError(f"{file} is damaged: {error}", f"make it again: kvbench judge {self.path}") from None
+        return from_json(document, Verdict, file)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

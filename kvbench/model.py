@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from kvbench.units import RateBytes, Seconds, SizeBytes
+from kvbench.units import Count, RateBytes, Seconds, SizeBytes
 
 FORMAT_VERSION = 1  # of plan.json, journal.jsonl and verdict.json; a reader refuses what is newer
 
-_STRICT: dict[str, Any] = {"extra": "forbid"}
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
 Role = Literal["dut", "baseline", "reference", "again"]  # again: the dut a second time, made by plan.py for A/A
 Basis = Literal["measured", "emulated", "simulated"]
@@ -94,7 +94,7 @@ class Engine:
     kind: Literal["emulated", "openai", "launch"] = "emulated"
     model: str = "llama-3.1-8b"
     accelerator: str = "L4"
-    tensor_parallel: int = 1
+    tensor_parallel: Count = 1
     host_memory_bytes: SizeBytes = 0  # the host tier between GPU memory and storage; 0: none
     urls: tuple[str, ...] = ()
     recipe: str = ""
@@ -105,7 +105,7 @@ class Engine:
     flush_command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     health_path: str = "/health"
-    start_timeout_s: float = 300.0
+    start_timeout_s: Seconds = 300.0
 
     __pydantic_config__ = _STRICT
 
@@ -135,7 +135,7 @@ class Target:
     name: str
     arms: tuple[Arm, ...]
     hooks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    session_tokens: int | None = None
+    session_tokens: Count | None = None
 
     __pydantic_config__ = _STRICT
 
@@ -163,10 +163,10 @@ class GateStep:
     why: str
     arms: Literal["none", "storage", "dut", "dut_twice", "all"] = "all"
     per_round: bool = False
-    every: int = 1
+    every: Count = 1
     hook: str = ""
     engine: Literal["none", "keep", "restart"] = "none"
-    concurrency: tuple[int, ...] = ()
+    concurrency: tuple[Count, ...] = ()
     page_bytes: tuple[Literal["model"] | SizeBytes, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)
@@ -238,8 +238,8 @@ class Gate:
     id: str
     title: str
     why: str
-    rounds: int
-    quick_rounds: int
+    rounds: Count
+    quick_rounds: Count
     steps: tuple[GateStep, ...]
     checks: tuple[Check, ...]
     duration_s: Seconds = 0.0

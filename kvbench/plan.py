@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -58,6 +59,7 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
     """
     gate = loaded.gate
     _check_target(target)
+    _check_steps(gate)
     for check in gate.checks:
         _check_check(check, gate)
     slice_s = _slice_s(gate, options)
@@ -284,14 +286,22 @@ def _check_target(target: Target) -> None:
 def _check_arm(arm: Arm, where: str) -> None:
     if arm.kv == "storage" and not (arm.storage and arm.storage.nodes):
         raise UsageError(f"{where}: kv is storage, but it has no storage.nodes", "list its directories")
+    if arm.storage and len(set(arm.storage.nodes)) < len(arm.storage.nodes):
+        raise UsageError(f"{where}: storage.nodes names a directory twice", "give each node a directory of its own")
     if arm.kv == "recompute" and arm.storage:
         raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")
     if arm.engine.kind == "openai" and not arm.engine.urls:
         raise UsageError(f"{where}: engine openai needs urls", "urls: [http://127.0.0.1:8000]")
     if arm.engine.kind == "launch" and not (arm.engine.command or arm.engine.recipe):
         raise UsageError(f"{where}: engine launch needs a recipe or a command")
-    if arm.engine.kind == "emulated" and arm.engine.tensor_parallel < 1:
-        raise UsageError(f"{where}: tensor_parallel must be 1 or more")
+
+
+def _check_steps(gate: Gate) -> None:
+    for name, uses in Counter(step.id for step in gate.steps).items():
+        if not _NAME.match(name):
+            raise UsageError(f"gate {gate.id}: step id {name!r}: letters, digits, - and _ only, at most 41")
+        if uses > 1:
+            raise UsageError(f"gate {gate.id}: two steps have the id {name!r}", "give each step an id of its own")
 
 
 def _check_check(check: Check, gate: Gate) -> None:
@@ -313,6 +323,8 @@ def _check_check(check: Check, gate: Gate) -> None:
         raise UsageError(f"{where}: rule {check.rule} needs op and limit")
     if (check.op == "in") != isinstance(check.limit, tuple):
         raise UsageError(f"{where}: op `in` goes with a limit of two numbers, and the other ops with one")
+    if isinstance(check.limit, tuple) and check.limit[0] > check.limit[1]:
+        raise UsageError(f"{where}: no value lies in limit {list(check.limit)}", "write the lower number first")
 
 
 def _is_datasheet_figure(divide_by: str, where: str) -> bool:

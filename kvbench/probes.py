@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from kvbench import kv
 from kvbench.model import Arm, Measurement, Step, Storage, Target
-from kvbench.units import RateBytes, Seconds, SizeBytes
+from kvbench.units import Count, RateBytes, Seconds, SizeBytes
 
 if TYPE_CHECKING:
     from kvbench.engine.lifecycle import EngineHandle
     from kvbench.process import Survivors
 
-_STRICT: dict[str, Any] = {"extra": "forbid"}
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ class ColdRecoveryParams:
     """The G3 protocol (docs/method.md): N sessions stored, settled, proven cold, and read once at the same moment."""
 
     workload: str
-    concurrency: int
-    session_tokens: int
-    output_tokens: int = 64
-    reference_tokens: int = 8  # of every session while it is stored: what the wave's answers are held against
-    chunk_tokens: int = kv.PAGE_TOKENS
+    concurrency: Count
+    session_tokens: Count
+    output_tokens: Count = 64
+    reference_tokens: Count = 8  # of every session while it is stored: what the wave's answers are held against
+    chunk_tokens: Count = kv.PAGE_TOKENS
     settle_dwell_s: Seconds = 2.0
     request_timeout_s: Seconds = 600.0
 
@@ -166,7 +166,7 @@ class KvPagesParams:
     pages: str
     access: Literal["read", "write", "beside", "session"]
     total_bytes: SizeBytes
-    concurrency: int = 1
+    concurrency: Count = 1
     page_bytes: SizeBytes = 0
     settle_dwell_s: Seconds = 1.0
     write_page_bytes: SizeBytes = 16 * 2**20
@@ -197,7 +197,7 @@ class ChurnParams:
     pages: str
     slice_s: Seconds
     working_set_bytes: SizeBytes
-    queue_depth: int = 8
+    queue_depth: Count = 8
     rate_bytes_per_s: RateBytes = 0
     page_bytes: SizeBytes = 0
     hook: str = ""
@@ -218,7 +218,7 @@ class FakeParams:
     `without` names metrics to leave out, and `overrides` sets others.
     """
 
-    concurrency: int = 8
+    concurrency: Count = 8
     effect: float = 0.6
     round_cv: float = 0.01
     without: tuple[str, ...] = ()

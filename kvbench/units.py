@@ -46,7 +46,17 @@ def parse_rate(value: object) -> int:
     """`'2.5 GB/s'` → 2500000000 bytes per second. Raises ValueError; the `/s` is required of text."""
     if isinstance(value, str) and not value.rstrip().endswith("/s"):
         raise ValueError(f"{value!r} is not a rate; write it like '2.5 GB/s'")
-    return parse_bytes(value.rstrip()[:-2] if isinstance(value, str) else value)
+    rate = parse_bytes(value.rstrip()[:-2] if isinstance(value, str) else value)
+    if rate == 0:
+        raise ValueError(f"{value!r} is not a rate above 0")
+    return rate
+
+
+def parse_count(value: object) -> int:
+    """An integer from 1 to 2³¹ − 1, of things of which there must be one. Raises ValueError."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < 2**31:
+        raise ValueError("not a whole number of 1 or more" if not isinstance(value, int) or value < 1 else "too large")
+    return value
 
 
 def parse_seconds(value: object) -> float:
@@ -120,6 +130,7 @@ class _Parsed:
         return {"anyOf": [handler(schema), {"type": "string"}]}
 
 
+Count = Annotated[int, _Parsed(parse_count)]
 SizeBytes = Annotated[int, _Parsed(parse_bytes)]
 RateBytes = Annotated[int, _Parsed(parse_rate)]
 Seconds = Annotated[float, _Parsed(parse_seconds)]

@@ -145,7 +145,7 @@ def test_a_run_killed_at_random_moments_is_resumed(disk: Path, kill: Callable[[s
         while True:
             process = site.go_on()
             try:
-                code = process.wait(rng.uniform(0.2, LONGEST_S))
+                code = process.wait(rng.uniform(0.2, LONGEST_S) if kills < KILLS else PATIENCE_S)
             except subprocess.TimeoutExpired:
                 kill(process)
                 kills += 1

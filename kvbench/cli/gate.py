@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,7 +36,21 @@ Slice = Annotated[
     typer.Option("--slice", parser=parse_seconds, metavar="TIME", help="How long each slice of it is, as 10m."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of prompts, data and the order of arms.")]
-Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="The result for machines; - is stdout.")]
+
+
+def _writable(file: str | None) -> str | None:
+    """Found out before anything runs, and not when its result would be lost."""
+    if file not in (None, "-"):
+        path = Path(file)
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"--json {file}: no file can be written there", "name a file in a folder that exists")
+    return file
+
+
+Json = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", callback=_writable, help="The result for machines; - is stdout."),
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Run folder to make (default: kvbench-runs/DATE-GATE).")]
 InCampaign = Annotated[
     Path | None, typer.Option("--campaign", help="Run it in this campaign: its target, its ladder, its folder.")

@@ -78,6 +78,15 @@ def main() -> NoReturn:
         code = Exit.PASS
     except SystemExit:
         raise
+    except OSError as error:  # a disk that is full or gone, a file that is not ours
+        if os.environ.get("KVBENCH_DEBUG"):
+            raise
+        print(
+            f"kvbench: {error.filename or 'the system says'}: {error.strerror or error}\n"
+            "  try: mend its cause, and the same command again; KVBENCH_DEBUG=1 shows where it came up",
+            file=sys.stderr,
+        )
+        code = Exit.ENVIRONMENT
     except BaseException as error:  # must never look like a FAIL
         if os.environ.get("KVBENCH_DEBUG"):
             raise
