@@ -42,7 +42,7 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
                 findings.append(finding)
     if unjudged:
         warned.append(f"Not judged in a demonstration: {', '.join(dict.fromkeys(unjudged))}.")
-    findings = _hold_back_without_evidence(findings)
+    findings = _hold_back_without_evidence(findings, plan)
     outcomes = {finding.outcome for finding in findings} or {Outcome.INCONCLUSIVE}
     outcome = max(outcomes, key=lambda outcome: outcome.severity)
     stopped = [wording.sentence(clause)] if (clause := _ended_early(run)) else []
@@ -67,25 +67,33 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     )
 
 
-def _hold_back_without_evidence(findings: list[Finding]) -> list[Finding]:
-    """Performance findings of a cell whose evidence is missing or contradicts become INCONCLUSIVE.
+def _hold_back_without_evidence(findings: list[Finding], plan: Plan) -> list[Finding]:
+    """Performance findings of a step's cell whose evidence is missing or contradicts become INCONCLUSIVE.
 
-    Evidence that belongs to no cell is about all of them.
+    Evidence that belongs to no cell is about all of them, of every step.
     """
-    lacking: dict[str, list[str]] = {}
+    step_of = {check.id: check.step for check in plan.gate.checks}
+    lacking: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         if finding.kind == "evidence" and finding.outcome is not Outcome.PASS:
-            lacking.setdefault(finding.cell, []).append(finding.check)
+            about = (step_of[finding.check], finding.cell) if finding.cell else _EVERYTHING
+            lacking.setdefault(about, []).append(finding.check)
+    return [
+        _held_back(finding, [*lacking.get(_EVERYTHING, ()), *lacking.get((step_of[finding.check], finding.cell), ())])
+        if finding.kind == "performance"
+        else finding
+        for finding in findings
+    ]
+
+
+_EVERYTHING = ("", "")
+
+
+def _held_back(finding: Finding, lacking: Sequence[str]) -> Finding:
     if not lacking:
-        return findings
-    return [_held_back(finding, lacking) if finding.kind == "performance" else finding for finding in findings]
-
-
-def _held_back(finding: Finding, lacking: dict[str, list[str]]) -> Finding:
-    checks = list(dict.fromkeys(check for cell in ("", finding.cell) for check in lacking.get(cell, ())))
-    if not checks:
         return finding
-    reason = f"does not count, since evidence is missing or contradicts ({', '.join(checks)}); {finding.reason}"
+    checks = ", ".join(dict.fromkeys(lacking))
+    reason = f"does not count, since evidence is missing or contradicts ({checks}); {finding.reason}"
     return replace(finding, outcome=Outcome.INCONCLUSIVE, reason=reason)
 
 

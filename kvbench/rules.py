@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
 
@@ -96,23 +96,25 @@ def _paired_log_ratio(check: Check, cell: Cell, run: Run) -> list[Finding]:
 
 
 def _no_difference(check: Check, cell: Cell, run: Run) -> list[Finding]:
-    """An arm against itself, held to the limit of the real comparison: passing that would be passing on nothing.
+    """An arm against itself, held to the limit of the real comparison: passing that would be passing on nothing."""
+    return [replace(_neither_way_round(check, cell, run), op=f"not {check.op}")]
 
-    Which of the two is called better is arbitrary, so neither way round may pass.
-    """
+
+def _neither_way_round(check: Check, cell: Cell, run: Run) -> Finding:
+    """Which of the two is called the better one is arbitrary, so the comparison may pass neither way round."""
     paired = _paired(check, cell, run)
     if isinstance(paired, Finding):
-        return [paired]
+        return paired
     interval, limit = paired.interval, cast(float, check.limit)
     change, need = wording.changed(check.metric, interval), wording.asked_change(check.op, limit)
     if interval.low is None or interval.high is None or interval.log_sd is None:
         reason = f"{change}{cell.at}; one round has no interval"
-        return [finding(check, cell, Outcome.INCONCLUSIVE, reason, paired.seen, **paired.figures)]
+        return finding(check, cell, Outcome.INCONCLUSIVE, reason, paired.seen, **paired.figures)
     either_way = ((interval.low, interval.high), (1 / interval.high, 1 / interval.low))
     passes = any(all(BEYOND[check.op](end, limit) <= 0 for end in ends) for ends in either_way)
     noise = f"spread of rounds {100 * stats.round_cv(interval.log_sd):.2g} %"
     reason = f"{change}{cell.at} between an arm and itself, where {need} must not be found; {noise}"
-    return [finding(check, cell, breach(check) if passes else Outcome.PASS, reason, paired.seen, **paired.figures)]
+    return finding(check, cell, breach(check) if passes else Outcome.PASS, reason, paired.seen, **paired.figures)
 
 
 class _Paired(NamedTuple):

@@ -14,6 +14,7 @@ from kvbench import content, plan
 from kvbench.judge import judge
 from kvbench.model import Check, Finding, Measurement, Metric, Outcome, Plan, Storage, Target
 from kvbench.noise import round_noise
+from kvbench.report.figures import requirement
 
 PASS, INCONCLUSIVE, FAIL = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL
 TARGET = Target("array", (replace(DUT, engine=ENGINE, storage=Storage(("/mnt/array",))), RECOMPUTE))
@@ -69,11 +70,27 @@ def test_finding_shows_ratio_interval_and_noise() -> None:
     finding = finding_of(TTFT, [0.98, 1.00, 1.02])
     low, high = finding.interval or (0.0, 0.0)
     assert low < (finding.observed or 0.0) < high
-    assert finding.n == 3
+    assert (finding.n, finding.op, finding.limit) == (3, "not <=", 0.75)
     assert finding.reason == (
         "TTFT p50 fell by 0.0 % (95 % interval −5.1 to 4.9 %, 3 rounds) at 8 sessions between an arm and itself, "
         "where a fall of at least 25 % must not be found; spread of rounds 1.4 %"
     )
+
+
+def test_what_another_step_lacks_in_a_cell_of_the_same_name_takes_nothing_away() -> None:
+    chosen = plan_of(TTFT)
+    engine = tuple(step for step in G2.steps if step.kind == "engine")
+    checks = (check("engine-ledger"), *chosen.gate.checks)
+    both = replace(chosen, steps=(*engine, *chosen.steps), gate=replace(chosen.gate, checks=checks))
+    found = judge(both, run_of(chosen, {"c8": [1.0, 1.01, 0.99]})).findings
+    assert [(finding.check, finding.cell, finding.outcome) for finding in found] == [
+        ("engine-ledger", "c8", INCONCLUSIVE),
+        (TTFT, "c8", PASS),
+    ]
+
+
+def test_the_requirement_reads_as_what_may_not_be() -> None:
+    assert requirement(finding_of(THROUGHPUT, [1.0, 1.01, 0.99])) == "not ≥ 1.29"
 
 
 def test_one_round_has_no_interval_and_shows_nothing() -> None:

@@ -51,7 +51,7 @@ def required_change(finding: Finding) -> str:
 
 
 def _sign(finding: Finding) -> str:
-    return {"<=": "≤", ">=": "≥", "==": "="}.get(finding.op, finding.op)
+    return finding.op.replace("<=", "≤").replace(">=", "≥").replace("==", "=")
 
 
 def change(ratio: float) -> str:

@@ -82,12 +82,20 @@ def _cell(gate_step: GateStep, cell: str, taken: Taken, run: Run) -> Section:
     absent = [] if ttft else ["TTFT of single requests: series not available."]
     absent += [f"Bandwidth over time of {arm}: series not available." for arm, chart in reads.items() if not chart]
     return Section(
-        title=f"Cell {cell}: {plural(_concurrency(taken[0][0]), 'session')} at once" if cell else gate_step.id,
+        title=_title(gate_step, cell, taken, run),
         intro=gate_step.why,
         charts=tuple(filter(None, (ttft, *reads.values()))),
         tables=tuple(filter(None, (metrics_by_step(*one, taken) for one in _TABLES))),
         notes=tuple(absent),
     )
+
+
+def _title(gate_step: GateStep, cell: str, taken: Taken, run: Run) -> str:
+    if not cell:
+        return gate_step.id
+    alike = [step for step in run.plan.gate.steps if step.probe == gate_step.probe]
+    of_step = f" of {gate_step.id}" if len(alike) > 1 else ""
+    return f"Cell {cell}{of_step}: {plural(_concurrency(taken[0][0]), 'session')} at once"
 
 
 # ---------------------------------------------------------------- charts of a cell
