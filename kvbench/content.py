@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import kvbench
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
+from kvbench.load.workload import Kind
 from kvbench.model import Gate, Target
 from kvbench.probes import PROBES
 
@@ -117,6 +118,21 @@ def _accelerators() -> Collection[str]:
     from kvbench.engine.catalog import accelerators
 
     return accelerators(content_root() / "workloads" / "accelerators.yaml")
+
+
+def request_workload(name: str) -> Kind:
+    """A workload that makes requests (`workloads/inference/NAME.yaml`, or a file's path). Raises UsageError."""
+    path = _named("inference", name, Path(name))
+    document = _document(_text(path), path)
+    kinds = {get_args(get_type_hints(kind)["kind"])[0]: kind for kind in get_args(Kind)}
+    chosen = document.get("kind") if isinstance(document, dict) else None
+    if chosen not in kinds:
+        where = f"{path}:{_line(document, ('kind',))}"
+        raise UsageError(f"{where}: key kind: {chosen!r} makes no requests by itself", f"one of: {', '.join(kinds)}")
+    for key in ("id", "why"):
+        document.pop(key, None)
+    made: Kind = _validated(path, document, kinds[chosen])
+    return made
 
 
 def read(path: Path, kind: type[T]) -> T:

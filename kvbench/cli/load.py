@@ -13,6 +13,7 @@ from kvbench.errors import Exit, KvbenchError, UsageError
 
 if TYPE_CHECKING:
     from kvbench.load.client import Progress
+    from kvbench.load.workload import Turn
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +32,12 @@ def load(
     duration: Annotated[str | None, typer.Option(help="How long to send, like 30s or 5m.")] = None,
     prompt_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each prompt; words, for chat.")] = 512,
     output_tokens: Annotated[int, typer.Option(min=1, help="Tokens of each reply.")] = 64,
+    workload: Annotated[
+        str | None,
+        typer.Option(help="A workload that makes the requests: conversations, shared-prefixes …, or a file."),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format.")] = None,
+    spread: Annotated[bool, typer.Option("--spread", help="Of a trace: spread the requests of one instant.")] = False,
     model: Annotated[str | None, typer.Option(help="Default: the first that the instance lists.")] = None,
     slo: Annotated[str | None, typer.Option(help="Objectives, like ttft=2s,tpot=100ms: gives goodput.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same prompts again. Default: new ones, never warm.")] = None,
@@ -45,10 +52,13 @@ def load(
     from kvbench.load import rows as request_rows
     from kvbench.load import standalone
 
-    if (concurrency is None) == (rate is None):
-        raise UsageError("give either --concurrency or --rate")
-    if (requests is None) == (duration is None):
+    turns = _turns(workload, trace, spread, requests, seed)
+    if turns is None and (concurrency is None) == (rate is None):
+        raise UsageError("give either --concurrency or --rate, or a --workload or --trace")
+    if turns is None and (requests is None) == (duration is None):
         raise UsageError("give either --requests or --duration")
+    if turns is not None and (concurrency or rate or duration):
+        raise UsageError("a workload or trace says itself when requests are due", "leave --rate and the like out")
     objectives_s = standalone.parse_objectives(slo) if slo else {}
     urls, path = standalone.locate(url)
     asked = standalone.Load(
@@ -62,10 +72,15 @@ def load(
         rate_per_s=rate,
         requests=requests,
         duration_s=_seconds(duration),
+        workload=workload or (str(trace) if trace else ""),
     )
+    ideal = None
     with _live_line() as on_progress:
-        result = standalone.drive(asked, on_progress)
-    document = standalone.summary(asked, result, objectives_s)
+        if turns is None:
+            result = standalone.drive(asked, on_progress)
+        else:
+            result, ideal = standalone.drive_turns(asked, turns, on_progress)
+    document = standalone.summary(asked, result, objectives_s, ideal)
     if rows is not None:
         request_rows.write(result.rows, rows)
     show.write_json(document, json)
@@ -74,6 +89,29 @@ def load(
     if document["requests"]["failed"].get("refused") == document["requests"]["sent"]:
         raise KvbenchError(f"{urls[0]}: {result.rows[0].error_text}", "check that the engine runs and listens there")
     raise typer.Exit(Exit.FAIL if document["requests"]["failed"] else Exit.PASS)
+
+
+def _turns(
+    workload: str | None, trace: Path | None, spread: bool, requests: int | None, seed: int | None
+) -> list[Turn] | None:
+    """The turns of a workload or trace, the first `requests` of them; None when neither was asked for."""
+    from random import Random
+
+    from kvbench import content
+    from kvbench.load import trace as traces
+
+    if workload and trace:
+        raise UsageError("give either --workload or --trace")
+    if workload:
+        return content.request_workload(workload).make(Random(seed or 0))[:requests]
+    if trace is None:
+        return None
+    try:
+        with trace.open(encoding="utf-8") as lines:
+            turns = traces.read(lines, str(trace))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--trace {trace}: cannot be read: {error}") from None
+    return (traces.spread(turns) if spread else turns)[:requests]
 
 
 def _seconds(duration: str | None) -> float | None:
@@ -138,6 +176,10 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"  {name}: {text}"
     if (rate := document["output_tokens_per_s"]) is not None:
         yield f"output: {format_value(rate, 'tok/s')}" + (" (estimated: chunks, not tokens)" if estimated else "")
+    if "prefix_hits" in document:
+        hits = document["prefix_hits"]
+        seen = "not told" if hits["observed_share"] is None else format_value(hits["observed_share"], "share")
+        yield f"prefix hits: {seen} of prompt tokens; a cache without end: {format_value(hits['ideal_share'], 'share')}"
     if "goodput" in document:
         goodput = document["goodput"]
         yield f"goodput: {goodput['requests']} requests within the objectives, {goodput['requests_per_s']:.4g} a second"

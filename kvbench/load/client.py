@@ -48,7 +48,7 @@ class Progress:
 def run(
     urls: Sequence[str],
     requests: Sequence[Request],
-    due_offsets_ns: Sequence[int] | None = None,
+    due_offsets_ns: Sequence[int | None] | None = None,
     limits: Limits | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     *,
@@ -57,7 +57,8 @@ def run(
 ) -> LoadResult:
     """Send every request and return when each has its row.
 
-    Open loop: request i is due `due_offsets_ns[i]` after the start (ascending), whatever the server does.
+    Open loop: request i is due `due_offsets_ns[i]` after the start (ascending), whatever the server does; None for
+    one that follows another (`Request.after`).
     Closed loop: `concurrency` requests are in flight, and the next is due when one is done. Give one of the two.
     With `duration_s` a closed loop sends no more after that time; what was not sent has no row.
     Instances take turns, unless a request names its own. No failure of a request is raised; a wrong URL is, as
@@ -103,13 +104,19 @@ class _Load:
         endpoints: Sequence[Endpoint],
         requests: Sequence[Request],
         *,
-        due_offsets_ns: Sequence[int] | None,
+        due_offsets_ns: Sequence[int | None] | None,
         concurrency: int | None,
         duration_s: float | None,
         limits: Limits,
     ) -> None:
         self._endpoints, self._requests, self._limits = endpoints, requests, limits
-        self._due_offsets_ns, self._concurrency, self._duration_s = due_offsets_ns or (), concurrency, duration_s
+        self._concurrency, self._duration_s = concurrency, duration_s
+        self._due = [(place, due_ns) for place, due_ns in enumerate(due_offsets_ns or ()) if due_ns is not None]
+        self._due_offsets_ns = [due_ns for _, due_ns in self._due]
+        self._followers: dict[str, list[int]] = {}
+        for place in range(len(requests) if due_offsets_ns is not None else 0):
+            if leader := requests[place].after:
+                self._followers.setdefault(leader, []).append(place)
         self._asked = concurrency or schedule.busiest(self._due_offsets_ns, 1)
         self._kernel = KernelClock()
         self._rows: dict[int, RequestRow] = {}
@@ -191,7 +198,7 @@ class _Load:
         self._stop_ns = None if self._duration_s is None else start_ns + round(self._duration_s * 1e9)
         for place in islice(self._places, self._concurrency or 0):
             self._dispatch(place, start_ns)
-        for place, offset_ns in enumerate(self._due_offsets_ns):
+        for place, offset_ns in self._due:
             await _until(start_ns + offset_ns)
             self._dispatch(place, start_ns + offset_ns)
         if self._outstanding:
@@ -240,8 +247,18 @@ class _Load:
         self._outstanding -= 1
         if self._concurrency:
             self._dispatch_following(clock.monotonic_ns())
+        for follower in self._followers.pop(row.request_id, ()):
+            self._outstanding += 1  # while its sender thinks
+            task = asyncio.create_task(self._dispatch_after(follower, row.done_ns + self._requests[follower].think_ns))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
         if not self._outstanding:
             self._nothing_outstanding.set()
+
+    async def _dispatch_after(self, place: int, due_ns: int) -> None:
+        await _until(due_ns)
+        self._outstanding -= 1
+        self._dispatch(place, due_ns)
 
     def _dispatch_following(self, now_ns: int) -> None:
         if self._stop_ns is None or now_ns < self._stop_ns:

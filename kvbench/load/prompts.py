@@ -29,6 +29,12 @@ def session_prompt(seed: int, salt: str, session: int, tokens: int, vocabulary: 
     return _stream(seed, salt, session).choices(range(_FIRST_ID, vocabulary), k=tokens)
 
 
+def block_tokens(seed: int, block: str, tokens: int, vocabulary: int) -> list[int]:
+    """The ids of a block of a workload: the same for the same seed and name, and a shorter one is a longer one's
+    beginning."""
+    return Random(f"{seed}/{block}").choices(range(_FIRST_ID, vocabulary), k=tokens)
+
+
 def session_text(seed: int, salt: str, session: int, words: int) -> str:
     """A prompt of `words` words, for endpoints that take text only: its length in tokens is not exact."""
     return " ".join(_stream(seed, salt, session).choices(_WORDS, k=words))

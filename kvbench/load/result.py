@@ -32,7 +32,8 @@ class Limits:
 class Request:
     """One request, its body ready to be sent. What is None in `expected_…` is not expected, and not checked.
 
-    `url_index` names the instance it goes to; None: the instances take turns.
+    `url_index` names the instance it goes to; None: the instances take turns. With `after`, the id of another
+    request, it is due `think_ns` after that one is done, however that ended.
     """
 
     id: str
@@ -42,6 +43,8 @@ class Request:
     expected_completion_tokens: int | None = None
     expected_cached_tokens: int | None = None
     url_index: int | None = None
+    after: str = ""
+    think_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

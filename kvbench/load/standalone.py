@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
-from kvbench import clock
+from kvbench import clock, kv
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.load import figures, prompts, schedule
 from kvbench.load.client import LoadResult, Progress, Request, run
+from kvbench.load.replay import replay
+from kvbench.load.workload import IdealHits, Turn
 from kvbench.model import Metric
 from kvbench.units import parse_seconds
 
@@ -27,7 +29,10 @@ _MORE_THAN_EVER = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What to send: `concurrency` or `rate_per_s`, and `requests` or `duration_s`; the other of each pair is None."""
+    """What to send: `concurrency` or `rate_per_s`, and `requests` or `duration_s`; the other of each pair is None.
+
+    With a `workload`, named for the summary, the turns say when and how much, and `requests` is how many of them.
+    """
 
     urls: tuple[str, ...]
     path: str
@@ -39,6 +44,7 @@ class Load:
     rate_per_s: float | None
     requests: int | None
     duration_s: float | None
+    workload: str = ""
 
 
 def locate(addresses: Sequence[str]) -> tuple[tuple[str, ...], str]:
@@ -73,6 +79,16 @@ def first_model(url: str) -> str:
         raise KvbenchError(
             f"{url} does not list its models: {error}", "is the engine up there? --model NAME does without"
         ) from error
+
+
+def drive_turns(
+    load: Load, turns: Sequence[Turn], on_progress: Callable[[Progress], None] | None = None
+) -> tuple[LoadResult, IdealHits]:
+    """Send the turns when they are due, and say what a cache without end would have hit."""
+    if load.path == _CHAT:
+        raise UsageError("a workload is sent as token ids, to /v1/completions", "name the instance without a path")
+    made = replay(turns, load.seed, load.model, _VOCABULARY, kv.PAGE_TOKENS)
+    return run(load.urls, made.requests, made.due_offsets_ns, on_progress=on_progress), made.ideal
 
 
 def drive(load: Load, on_progress: Callable[[Progress], None] | None = None) -> LoadResult:
@@ -130,7 +146,9 @@ def parse_objectives(text: str) -> dict[str, float]:
     return objectives
 
 
-def summary(load: Load, result: LoadResult, objectives_s: dict[str, float]) -> dict[str, Any]:
+def summary(
+    load: Load, result: LoadResult, objectives_s: dict[str, float], ideal: IdealHits | None = None
+) -> dict[str, Any]:
     """The result for machines. Seconds, except where a name says otherwise; what there is no figure for is null."""
     rows, good = result.rows, [row for row in result.rows if row.ok]
     metrics = figures.wave_metrics(result)
@@ -159,6 +177,15 @@ def summary(load: Load, result: LoadResult, objectives_s: dict[str, float]) -> d
             "bottleneck": _bottleneck(result, metrics["client_error_share"]),
         },
     }
+    if ideal is not None:
+        cached = [row.cached_tokens for row in good if row.cached_tokens is not None]
+        asked = sum(row.prompt_tokens or 0 for row in good if row.cached_tokens is not None)
+        document["prefix_hits"] = {
+            "page_tokens": kv.PAGE_TOKENS,
+            "ideal_share": ideal.share,
+            "observed_share": sum(cached) / asked if asked else None,
+            "n": len(cached),
+        }
     if objectives_s:
         met = figures.goodput(result, objectives_s)
         document["goodput"] = {"objectives_s": objectives_s, "requests": met.met, "requests_per_s": met.per_s}
