@@ -109,7 +109,8 @@ def _counter(engine: Mapping[str, float | None], meaning: str, source: str, requ
 def _residency(seen: Residency | None, requests: int, source: str) -> Metric:
     if seen is None:
         return Metric(None, "share", requests, source, "the page cache could not be looked at")
-    return Metric(seen.share, "share", requests, source, seen.why_blind or f"by {seen.method}")
+    nothing = "nothing was stored" if seen.share is None else ""
+    return Metric(seen.share, "share", requests, source, seen.why_blind or nothing or f"by {seen.method}")
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:
