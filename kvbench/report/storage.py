@@ -11,6 +11,7 @@ from kvbench.units import format_bytes
 
 Taken = Sequence[tuple[Step, Measurement]]
 
+_TICKS = 10  # of rounds; more than these are not all marked
 _PAGE_COLUMNS = (
     ("Read", "read_bandwidth_bytes_per_s"),
     ("Read p50", "read_latency_p50_s"),
@@ -103,6 +104,7 @@ def _rounds(step: Step, measured: Measurement, run: Run) -> Chart | None:
     rows = [row for row in run.series.rounds.get(step.id, ()) if row["bandwidth_bytes_per_s"] is not None]
     if not rows:
         return None
+    every = 1 if len(rows) <= _TICKS else 5
     window, reached = measured.facts.get("window"), measured.facts.get("reached")
     return Chart(
         title=f"Bandwidth by round, {step.arm}",
@@ -117,6 +119,7 @@ def _rounds(step: Step, measured: Measurement, run: Run) -> Chart | None:
         ),
         note="Steady: a range of at most 20 % of the mean and a slope of at most 10 %, over five rounds (SNIA). "
         + ("Shaded: the window that was." if reached else "No window was; shaded: the last one looked at."),
+        x_ticks=tuple(map(float, range(every, len(rows) + 1, every))),
         band=(float(window[0]), float(window[1])) if window else None,
         band_label="steady window" if reached else "not steady",
     )  # fmt: skip
@@ -134,15 +137,15 @@ def _table(title: str, columns: Sequence[tuple[str, str]], taken: Taken) -> Tabl
     for step, measured in taken:
         figures = [figure(measured.metrics.get(name), name) for _, name in kept]
         sources = dict.fromkeys(entry.source for entry in figures if entry.source)
-        where = (text(step.arm), *((text(_page_and_depth(step)),) if in_cells else ()))
+        cell = (_count(_page_bytes(step)), _count(step.params["concurrency"])) if in_cells else ()
         last = Entry("not measured", note=measured.error) if measured.error else code("\n".join(sources) or ABSENT)
-        rows.append((*where, *figures, last))
-    headings = ("Arm", *(("Page, depth",) if in_cells else ()), *(heading for heading, _ in kept), "Source")
+        rows.append((text(step.arm), *cell, *figures, last))
+    headings = ("Arm", *(("Page bytes", "Depth") if in_cells else ()), *(heading for heading, _ in kept), "Source")
     return Table(title, headings, tuple(rows), "")
 
 
-def _page_and_depth(step: Step) -> str:
-    return f"{_page_bytes(step):,} B, {step.params['concurrency']}"
+def _count(number: int) -> Entry:
+    return Entry(f"{number:,}", numeric=True)
 
 
 def _label(page_bytes: int, taken: Taken) -> str:

@@ -78,7 +78,12 @@ def sections(gate_step: GateStep, run: Run) -> list[Section]:
 
 def _cell(gate_step: GateStep, cell: str, taken: Taken, run: Run) -> Section:
     ttft = _ttft_chart(taken, run)
-    reads = {arm.name: _bandwidth_chart(arm.name, taken, run) for arm in run.plan.target.arms if arm.kv == "storage"}
+    took_part = {step.arm for step, _ in taken}
+    reads = {
+        arm.name: _bandwidth_chart(arm.name, taken, run)
+        for arm in run.plan.target.arms
+        if arm.kv == "storage" and arm.name in took_part
+    }
     absent = [] if ttft else ["TTFT of single requests: series not available."]
     absent += [f"Bandwidth over time of {arm}: series not available." for arm, chart in reads.items() if not chart]
     return Section(

@@ -162,7 +162,7 @@ def _burst(setup: _Setup) -> _Result:
             "s",
             1,
             setup.source("devices.parquet"),
-            "by this host's counters, which do not see what an array destages" if setup.devices else "no device",
+            "by this host's counters" if setup.devices else "no device",
         )
     }
     return _Result(metrics, writes.bandwidth, (reads,), device_bytes, writes.bytes, "written", settled)

@@ -59,10 +59,10 @@ def test_a_line_for_every_page_size_over_queue_depth() -> None:
 def test_the_table_has_a_row_a_cell_and_a_column_for_what_was_measured() -> None:
     (section,) = storage.pages(gate_step("page-read"), run_of([page_read(step) for step in steps("page-read")]))
     (table,) = section.tables
-    assert table.columns == ("Arm", "Page, depth", "Read", "Read p99", "Ledger", "Source")
-    assert [row[1].text for row in table.rows][:2] == ["262,144 B, 1", "262,144 B, 8"]
-    assert table.rows[0][2].n == 64
-    assert table.rows[0][3].note == "max of 64"
+    assert table.columns == ("Arm", "Page bytes", "Depth", "Read", "Read p99", "Ledger", "Source")
+    assert [(row[1].text, row[2].text) for row in table.rows][:2] == [("262,144", "1"), ("262,144", "8")]
+    assert table.rows[0][3].n == 64
+    assert table.rows[0][4].note == "max of 64"
 
 
 def test_a_figure_that_is_absent_has_no_point_and_a_step_that_failed_has_its_reason() -> None:
@@ -83,7 +83,9 @@ def test_cells_of_one_depth_have_a_table_and_no_chart() -> None:
 def test_the_window_of_steady_rounds_is_shaded(reached: bool, label: str) -> None:
     (step,) = steps("steady-write")
     figures = {name: Metric(5.0, unit, 7, "raw/x/rounds.parquet") for name, unit in STEADY_METRICS.items()}
-    measured = make_measurement(step, figures, facts={"window": [3, 7], "reached": reached, "purge": "not purged: a file"})
+    measured = make_measurement(
+        step, figures, facts={"window": [3, 7], "reached": reached, "purge": "not purged: a file"}
+    )
     rounds = {step.id: [{"round": number, "bandwidth_bytes_per_s": 1e9} for number in range(1, 8)]}
     (section,) = storage.steady(gate_step("steady-write"), run_of([measured], rounds))
     (chart,) = section.charts
