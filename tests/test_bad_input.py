@@ -26,7 +26,7 @@ from kvbench.judge import judge
 FAKE_GATE = Path(__file__).parent / "fixtures" / "gates" / "fake.yaml"
 G3 = Path(__file__).parents[1] / "gates" / "g3.yaml"
 USAGE, ENVIRONMENT, INTERRUPTED = 2, 4, 130
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 TARGET = """version: 1
 name: a disk
 session_tokens: 2049

@@ -19,7 +19,7 @@ from small_runs import folder_on_disk, small_gate
 
 KILLS = 20
 LONGEST_S = 10.0  # of undisturbed work: time for a wave, and seldom for two
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 TARGET = """
 version: 1
 name: one disk
