@@ -300,8 +300,9 @@ class PageStore:
         """What nobody has asked for: new weights, pages that move, and the writes that waited for those."""
         if self._weights and (weights := self._weights.decide(now_ns, self._cluster)):
             self._cluster.weigh(weights)
-        self._mover.begin(now_ns, self.directory, self._queues, self._writing)
-        while freed := self._freed + self._mover.ended:
+        goes_on = True
+        while goes_on:
+            freed = self._freed + self._mover.ended
             self._freed, self._mover.ended = [], []
             for page in freed:
                 for number in self._blocked.pop(page, ()):
@@ -310,6 +311,7 @@ class PageStore:
                     if not self._ops[number].in_flight:
                         self._settle(now_ns, number, finished)
             self._mover.begin(now_ns, self.directory, self._queues, self._writing)
+            goes_on = bool(self._freed or self._mover.ended)
 
     def _issue(self, now_ns: int) -> list[Command]:
         commands: list[Command] = []

@@ -10,17 +10,19 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 DIGEST_BYTES = 16
 
 _FILE_NAME = re.compile(r"([0-9a-f]{32})\.r(0|[1-9][0-9]{0,8})\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class PageKey:
-    """One page of one tensor-parallel rank: what is stored, moved and hit as a whole."""
+class PageKey(NamedTuple):
+    """One page of one tensor-parallel rank: what is stored, moved and hit as a whole.
+
+    A tuple, because it is looked up a dozen times on its way through the store, and tuples are hashed fastest.
+    """
 
     digest: bytes
     rank: int

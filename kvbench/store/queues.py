@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 from kvbench.store.keys import PageKey
 from kvbench.store.layout import Layout
@@ -48,8 +49,7 @@ class Limit:
     burst_bytes: int = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """One I/O to be: `pages` on a node, and who waits for each: operations, or the task of the background."""
 
     lane: Lane
