@@ -11,8 +11,6 @@ from kvbench.cli.gate import Json
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kvbench.compare import Comparison, Figure, Run
 
 
@@ -65,7 +63,7 @@ def _say_differences(comparison: Comparison) -> None:
     table = Table("differs in the set-up", *_headings(comparison), box=None, pad_edge=False)
     for difference in comparison.differences:
         table.add_row(difference.what, *(value or "–" for value in difference.values))
-    _print(table)
+    show.print_table(table)
 
 
 def _say_figures(comparison: Comparison) -> None:
@@ -78,7 +76,7 @@ def _say_figures(comparison: Comparison) -> None:
     for row in judged:
         cells = [_cell(figure, row.unit, number) for number, figure in enumerate(row.figures)]
         table.add_row(row.kind, row.cell, row.arm, row.metric, *cells)
-    _print(table)
+    show.print_table(table)
     show.say("mean ± half of its 95 % interval, over n rounds; × is the ratio to run 1")
     if rest := len(comparison.rows) - len(judged):
         show.say(f"{rest} figures that no check looks at are in --json FILE")
@@ -96,15 +94,3 @@ def _cell(figure: Figure | None, unit: str, number: int) -> str:
     spread = "" if figure.high is None else f" ± {format_value(figure.high - figure.mean, unit)}"
     ratio = f"  ×{figure.ratio:.3g}" if number and figure.ratio is not None else ""
     return f"{format_value(figure.mean, unit)}{spread}  n={figure.n}{ratio}"
-
-
-def _print(table: Table) -> None:
-    """To a terminal in columns that wrap; to a file or pipe at its natural width, so that a line stays whole."""
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    from kvbench.cli.show import console
-
-    natural = Measurement.get(console, console.options.update(max_width=10_000), table).maximum
-    console.print()
-    (console if console.is_terminal else Console(highlight=False, width=natural)).print(table, markup=False)

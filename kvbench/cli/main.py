@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema, soak
+from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -32,6 +32,7 @@ load.register(app)
 compare.register(app)
 schema.register(app)
 app.add_typer(fio.app, name="fio")
+app.add_typer(sim.app, name="sim")
 app.add_typer(soak.app, name="soak")
 app.add_typer(campaign.app, name="campaign")
 

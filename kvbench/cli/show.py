@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement as Width
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from kvbench.model import Measurement, Outcome, Step, Verdict
 from kvbench.units import format_seconds, format_value
@@ -25,6 +27,13 @@ _STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outc
 def say(text: str) -> None:
     """One line for people, never wrapped and never read as markup."""
     console.print(text, markup=False, soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """To a terminal in columns that wrap; to a file or pipe at its natural width, so that a line stays whole."""
+    natural = Width.get(console, console.options.update(max_width=10_000), table).maximum
+    console.print()
+    (console if console.is_terminal else Console(highlight=False, width=natural)).print(table, markup=False)
 
 
 def write_json(document: Any, file: str | None) -> None:
