@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Annotated, NoReturn
 
@@ -57,13 +58,19 @@ class _Interrupted(BaseException):
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """The first signal ends what runs; while things are put in order, no other one disturbs."""
+    _on_signals(signal.SIG_IGN)
     raise _Interrupted
+
+
+def _on_signals(handler: Callable[[int, FrameType | None], NoReturn] | signal.Handlers) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
 
 
 def main() -> NoReturn:
     """Entry point: run the command line and leave with an exit code of the table."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    _on_signals(_interrupt)
     try:
         app()
     except KvbenchError as error:

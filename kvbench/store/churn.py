@@ -216,9 +216,9 @@ def _workers(params: ChurnParams, nodes: int) -> int:
 
 
 def _drive(going: _Slice) -> None:
-    """Carry the slice's I/O out. Raises StepError; workers whose I/O hangs are then left to themselves."""
+    """Carry the slice's I/O out. Raises StepError."""
     context, params = going.context, going.params
-    nodes = RealNodes(
+    with RealNodes(
         context.data_dirs,
         params.page_bytes,
         on_done=going.events.put,
@@ -229,12 +229,8 @@ def _drive(going: _Slice) -> None:
         workers_per_node=_workers(params, len(context.data_dirs)),
         queue_depth=params.queue_depth,
         salt=f"{context.run_dir.name}/{going.step.id}/{context.attempt}".encode(),
-    )
-    try:
+    ) as nodes:
         going.drive(nodes)
-    finally:
-        if clock.monotonic_ns() <= going.deadline_ns:
-            nodes.close()
     if going.why_stopped:
         raise StepError(going.why_stopped, "make room on the storage, or lower working_set_bytes")
 

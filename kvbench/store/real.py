@@ -25,6 +25,7 @@ from kvbench.store.keys import PageKey
 Io = Read | Write | Delete | Sync
 Slots = AbstractContextManager[bool | None]  # one for every I/O that may be under way
 
+_HANG_NS = 10 * 10**9  # no I/O that still ends takes longer
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _STATUS = {FaultKind.SHORT: Status.SHORT, FaultKind.FULL: Status.FULL} | dict.fromkeys(
     (FaultKind.MISSING, FaultKind.ERROR), Status.EIO
@@ -140,6 +141,7 @@ class RealNodes:
         self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
+        self._abandoned = False
         self._threads = []
         for number, directory in enumerate(directories):
             limit = RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None
@@ -153,7 +155,10 @@ class RealNodes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        if error is None:
+            self.close()
+        else:
+            self.abandon()
 
     def close(self) -> None:
         """Finish what has been submitted, and end the workers."""
@@ -161,6 +166,18 @@ class RealNodes:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+
+    def abandon(self) -> None:
+        """End the workers after the I/O that each is in; nothing more is begun, and nothing reported.
+
+        Workers whose I/O hangs are left to themselves after a while: they do nothing more once it ends.
+        """
+        self._abandoned = True
+        for queue in self._queues:
+            queue.put(None)
+        until_ns = clock.monotonic_ns() + _HANG_NS
+        for thread in self._threads:
+            thread.join(max(0.0, (until_ns - clock.monotonic_ns()) / 1e9))
 
     def submit(self, command: Io) -> None:
         """Queue a command at its node; a `Done` with its `io` follows."""
@@ -195,8 +212,10 @@ class RealNodes:
         return self._content.verify_header(block, key)
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
-        while command := queue.get():
+        while (command := queue.get()) and not self._abandoned:
             began_ns, ended_ns, fault = worker.carry_out(command)
+            if self._abandoned:
+                break
             if self._on_io:
                 self._on_io(command.io, began_ns, ended_ns)
             if fault:

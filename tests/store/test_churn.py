@@ -17,7 +17,7 @@ from kvbench.errors import StepError
 from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
 from kvbench.probes import CHURN_METRICS, PROBES, Context
 from kvbench.process import Survivors
-from kvbench.store import churn, pagefile
+from kvbench.store import churn, pagefile, real
 
 PAGE_BYTES = 64 * 1024
 PARAMS = {
@@ -147,13 +147,14 @@ def test_a_working_set_that_is_not_written_in_time_is_said(context: Context) -> 
 def test_an_io_that_never_ends_does_not_hold_the_run_for_ever(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    back, real = Event(), pagefile.read
+    back, read = Event(), pagefile.read
 
     def hanging(path: Path, buffer: memoryview, direct: bool) -> int:
         back.wait(30)
-        return real(path, buffer, direct)
+        return read(path, buffer, direct)
 
     monkeypatch.setattr(pagefile, "read", hanging)
+    monkeypatch.setattr(real, "_HANG_NS", 10**7)
     with pytest.raises(StepError, match="did not end within the time"):
         churn.measure(step_of(), replace(context, deadline_ns=clock.monotonic_ns() + 10**9))
     back.set()
