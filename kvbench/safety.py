@@ -6,28 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-from kvbench.errors import KvbenchError, UsageError
-from kvbench.host import rawdevice
-from kvbench.host.blockdev import space_of
-from kvbench.model import Plan
-from kvbench.probes import PROBES
+from kvbench.errors import KvbenchError
 
 _MARKER = ".made-by-kvbench"
 _TRIES = 5
-
-
-def refuse(plan: Plan) -> None:
-    """Raise KvbenchError when a node is a block device that may not be written over, or that a step cannot drive."""
-    devices = {arm.name: rawdevice.devices(map(Path, arm.storage.nodes)) for arm in plan.target.arms if arm.storage}
-    for step in plan.steps:
-        if devices.get(step.arm) and not PROBES[step.probe].on_devices:
-            raise KvbenchError(
-                f"{devices[step.arm][0]} is a block device, and step {step.id} keeps its pages in files",
-                "make a file system on it, mount it, and name a directory of it in the target",
-            )
-    if plan.destroy_data and not any(devices.values()):
-        raise UsageError(f"--destroy-data {plan.destroy_data[0]}: no node of the target is a block device")
-    rawdevice.refuse((device for found in devices.values() for device in found), plan.destroy_data)
 
 
 def claim(node: Path, run_id: str) -> Path:
@@ -79,11 +61,6 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         raise KvbenchError(f"{path} cannot be removed", "look at its file system and at who uses it, then remove it")
-
-
-def data_file(place: Path, name: str) -> Path:
-    """The file of that name in a folder of ours; a block device is its own file."""
-    return place if place.is_block_device() else place / name
 
 
 def free_bytes(path: Path) -> int:
