@@ -194,7 +194,7 @@ class Check:
           `availability`: seconds without service over the run, between measurements and, by `metric`, within them.
           `present`: the metric is there.
           `arms_equal`: the arms of the target differ in storage only (`metric` unused).
-          `outputs_equal`: answers from stored KV differ from computed ones no more often than two computations do;
+          `outputs_equal`: answers from stored KV part from computed ones no sooner than two computations do;
           `limit` is the least probability of that being chance.
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute;

@@ -101,14 +101,17 @@ def mean_half_width(values: Sequence[float], confidence: float = 0.95) -> float:
     return _t_quantile(n - 1, confidence) * sd / math.sqrt(n)
 
 
-def excess_probability(hits: int, n: int, control_hits: int, control_n: int) -> float:
-    """How likely so many hits of `n`, or more, would be if both groups had the same share (Fisher, one-sided).
+def lower_probability(values: Sequence[float], control: Sequence[float]) -> float:
+    """How likely `values` would lie so low against `control` if both came from one distribution.
 
+    Mann and Whitney's rank test, one-sided, with scipy's choice between the exact and the normal distribution.
     1.0 when there is nothing to compare.
     """
-    total, all_hits = n + control_n, hits + control_hits
-    ways = sum(math.comb(n, k) * math.comb(control_n, all_hits - k) for k in range(hits, min(n, all_hits) + 1))
-    return ways / math.comb(total, all_hits)
+    from scipy.stats import mannwhitneyu
+
+    if not values or not control or len({*values, *control}) == 1:
+        return 1.0
+    return float(mannwhitneyu(values, control, alternative="less").pvalue)
 
 
 def coefficient_of_variation(values: Sequence[float]) -> float:

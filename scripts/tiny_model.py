@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCABULARY = 4096
-RESERVED = ("<unk>", "<s>", "</s>")
+RESERVED = {1: "<s>", 2: "</s>", 3: "<unk>"}  # not 0: that is what comes of logits that are no numbers
 SHARPNESS = 3.0  # of attention: a random model looks at all tokens alike, and then what it reads hardly matters
 
 
@@ -26,8 +26,8 @@ def main(folder: Path) -> None:
 
 
 def _tokenizer() -> PreTrainedTokenizerFast:
-    words = [*RESERVED, *(f"w{number}" for number in range(len(RESERVED), VOCABULARY))]
-    tokenizer = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    words = {RESERVED.get(number, f"w{number}"): number for number in range(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(
@@ -54,7 +54,7 @@ def _model() -> LlamaForCausalLM:
         for layer in model.model.layers:
             layer.self_attn.q_proj.weight.mul_(SHARPNESS)
             layer.self_attn.k_proj.weight.mul_(SHARPNESS)
-        model.lm_head.weight[: len(RESERVED)] = 0  # never the likeliest: a reserved token has no text
+        model.lm_head.weight[list(RESERVED)] = 0  # never the likeliest: a reserved token has no text
     return model.to(torch.bfloat16)
 
 

@@ -213,14 +213,15 @@ def test_importing_loads_neither_numpy_nor_scipy():
 
 
 @pytest.mark.parametrize(
-    ("hits", "n", "control_hits", "control_n", "probability"),
+    ("values", "control", "low", "high"),
     [
-        (0, 18, 0, 18, 1.0),
-        (0, 0, 0, 0, 1.0),
-        (4, 18, 0, 0, 1.0),  # no control, no excess
-        (3, 4, 1, 4, 17 / 70),  # Fisher's tea: three or four of four, given four of eight
-        (6, 6, 0, 6, 1 / 924),
+        ([1.0] * 18, [1.0] * 18, 1.0, 1.0),
+        ([0.0] * 8, [], 1.0, 1.0),  # no control, no excess
+        ([1.0] * 14 + [0.5] * 4, [1.0] * 14 + [0.5] * 4, 0.4, 0.6),
+        ([0.1, 0.2, 0.3], [0.4, 0.5, 0.6], 1 / 20, 1 / 20),  # exact: one of twenty orders
+        ([0.0] * 8, [1.0] * 4 + [0.4, 0.5, 0.6, 0.7], 0.0, 0.001),
+        ([1.0] * 8, [0.0] * 8, 0.99, 1.0),  # the other way round is no harm
     ],
 )
-def test_an_excess_over_a_control_has_fishers_probability(hits, n, control_hits, control_n, probability):
-    assert stats.excess_probability(hits, n, control_hits, control_n) == pytest.approx(probability)
+def test_values_that_lie_lower_than_a_control_have_mann_and_whitneys_probability(values, control, low, high):
+    assert low - 1e-12 <= stats.lower_probability(values, control) <= high + 1e-12

@@ -275,16 +275,21 @@ def _wave(
 
 def _answers(setup: _Setup, computed: Sequence[client.RequestRow], wave: Sequence[client.RequestRow]) -> dict[str, Any]:
     """How each session's text begins, by whether its KV was computed or read; `prompts` names what they were sent."""
-    first, second = (
-        {row.request_id.rpartition("-")[2]: row.output_head for row in sent if row.ok} for sent in (computed, wave)
-    )
+    first, second = _heads(computed), _heads(wave)
     told = {"computed": first, "read": second} if setup.stores_kv else {"computed": second}
     return {"prompts": setup.salt, **told}
 
 
+def _heads(sent: Sequence[client.RequestRow]) -> dict[str, str]:
+    """By session. That a model says nothing, of tokens that it counts, is an answer too."""
+    return {row.request_id.rpartition("-")[2]: row.output_head for row in sent if row.ok or row.error_class == "empty"}
+
+
 def _divergence(answers: Mapping[str, Any], source: str) -> Metric:
-    differ, n = outputs.differing(answers["computed"], answers["read"])
-    return Metric(differ / n if n else None, "share", n, source, "" if n else "no session was answered twice")
+    shares = outputs.agreements(answers["computed"], answers["read"])
+    n = len(shares)
+    value = outputs.differing(shares) / n if n else None
+    return Metric(value, "share", n, source, "" if n else "no session was answered twice")
 
 
 def _run_hook(context: Context) -> None:
