@@ -259,8 +259,8 @@ def _params(spec: ProbeSpec, params: Mapping[str, Any], where: str) -> Any:
         return adapter(spec.params).validate_python(dict(params))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        raise UsageError(f"{where}: params.{key}: {problem['msg'].removeprefix('Value error, ')}") from None
+        key = ".".join(["params", *map(str, problem["loc"])])
+        raise UsageError(f"{where}: {key}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
 def _shape(arm: Arm | None, shapes: Mapping[str, ModelShape]) -> ModelShape | None:

@@ -84,6 +84,12 @@ class ProbeSpec:
 class EnvironmentParams:
     __pydantic_config__ = _STRICT
 
+def check_compressible(share: float) -> None:
+    """Raise ValueError unless so much of every block that is written can compress away: 0, and less than all of it."""
+    if not 0 <= share <= 0.9:
+        raise ValueError("compressible_share is a share from 0 to 0.9")
+
+
 
 @dataclass(frozen=True, slots=True)
 class InventoryParams:
@@ -107,19 +113,34 @@ class VerifyParams:
 
 @dataclass(frozen=True, slots=True)
 class FioParams:
-    """`options` go into the job file unchanged; `{page_bytes}` in a value is the arm's page size in bytes."""
+    """`options` go into the job file unchanged; `{page_bytes}` in a value is the arm's page size in bytes.
+
+    `lay_out` writes the files in full first. A profile that reads cannot do without: blocks that were never written
+    are answered from nowhere.
+    """
 
     profile: str
     options: Mapping[str, str | int]
     size_bytes: SizeBytes
     runtime_s: Seconds
-    lay_out: bool = True  # write the file in full first, so that no unwritten block is read
+    lay_out: bool = True
+    compressible_share: float = 0.0
     page_bytes: int = 0
 
     __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
+    def __post_init__(self) -> None:
+        check_compressible(self.compressible_share)
+        if not self.lay_out and self.reads:
+            raise ValueError("lay_out is false, and the profile reads: it would read blocks that were never written")
+
+    @property
+    def reads(self) -> bool:
+        kind = str(self.options.get("rw", self.options.get("readwrite", "read"))).partition(":")[0]
+        return kind not in ("write", "randwrite", "trim", "randtrim", "trimwrite", "randtrimwrite")
+
 class ColdRecoveryParams:
     """The G3 protocol (docs/method.md): N sessions stored, settled, proven cold, and read once at the same moment."""
 
@@ -153,8 +174,12 @@ class SteadyParams:
 
     __pydantic_config__ = _STRICT
 
+    compressible_share: float = 0.0
 
 @dataclass(frozen=True, slots=True)
+    def __post_init__(self) -> None:
+        check_compressible(self.compressible_share)
+
 class KvPagesParams:
     """Whole pages through the store's own reader and writer, `concurrency` I/Os under way at any moment.
 
@@ -170,8 +195,12 @@ class KvPagesParams:
     page_bytes: SizeBytes = 0
     settle_dwell_s: Seconds = 1.0
     write_page_bytes: SizeBytes = 16 * 2**20
-    write_concurrency: int = 4
-    merge_pages: int = 4
+    write_concurrency: Count = 4
+    merge_pages: Count = 4
+    compressible_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_compressible(self.compressible_share)
 
     __pydantic_config__ = _STRICT
 
@@ -204,8 +233,12 @@ class ChurnParams:
 
     __pydantic_config__ = _STRICT
 
+    compressible_share: float = 0.0
     def kept_bytes(self, storage: Storage | None) -> int:
         """The working set: twice the array's declared cache at least, and enough for several at every queue place."""
+    def __post_init__(self) -> None:
+        check_compressible(self.compressible_share)
+
         cache_bytes = storage.array_cache_bytes or 0 if storage else 0
         return max(self.working_set_bytes, 2 * cache_bytes, 4 * self.queue_depth * self.page_bytes)
 

@@ -24,9 +24,14 @@ _OURS = {
     "size": "size_bytes",
     "runtime": "runtime_s",
     "randseed": "kvbench derives it from the step's seed",
+    "filesize": "size_bytes; no block beyond is laid out",
+    "offset": "what is laid out begins at 0, and ends at size_bytes",
+    "offset_increment": "what is laid out begins at 0, and ends at size_bytes",
+    "buffer_compress_percentage": "compressible_share, which is that of what is laid out too",
 }
-_SIZES = ("bs", "blocksize", "bsrange", "ba", "offset", "io_size", "offset_increment", "rate")
-_OFFSETS = 1 << 20  # of a verified file: up to 1 TiB, within what every file system takes
+_COMPRESSED_BYTES = 4096  # the unit in which a stated share of what is written is zeros
+_SIZES = ("bs", "blocksize", "bsrange", "ba", "io_size", "rate")
+_OFFSETS = 1 << 20  # of a verified file: up to 1 TiB
 _PLAIN = re.compile(r"[0-9,:/%-]+")
 _HEADER = """\
 ; Sizes are plain bytes: what a suffix means to fio depends on kb_base.
@@ -45,7 +50,7 @@ def profile_job(params: FioParams, paths: Sequence[Path], salt: str, rate_limit_
     sets itself, a size with a suffix, or `{page_bytes}` on an arm without a model.
     """
     options = {
-        "refill_buffers": "1",
+        **_bytes_of(params),
         **{name: _filled(params, name, str(value)) for name, value in params.options.items()},
         "runtime": f"{round(params.runtime_s * 1000)}ms",
         **({"rate": str(rate_limit_bytes_per_s)} if rate_limit_bytes_per_s else {}),
@@ -54,14 +59,14 @@ def profile_job(params: FioParams, paths: Sequence[Path], salt: str, rate_limit_
 
 
 def layout_job(params: FioParams, paths: Sequence[Path], salt: str) -> str:
-    """The job file that writes every block of the profile's files once, with bytes that neither repeat nor compress."""
+    """The job file that writes every block of the profile's files once, with bytes that never repeat."""
     blocks = -(-params.size_bytes // len(paths) // LAYOUT_BLOCK_BYTES)  # rounded up: direct I/O writes whole blocks
     options = {
         "rw": "write",
         "bs": str(LAYOUT_BLOCK_BYTES),
         "ioengine": "psync",
         "direct": str(params.options.get("direct", 1)),
-        "refill_buffers": "1",
+        **_bytes_of(params),
         "end_fsync": "1",
     }
     return _job_file("layout", options, paths, blocks * LAYOUT_BLOCK_BYTES, salt)
@@ -76,7 +81,7 @@ def precondition_job(params: SteadyParams, paths: Sequence[Path], salt: str) -> 
         "ioengine": "libaio",
         "iodepth": "16",
         "direct": str(params.options.get("direct", 1)),
-        "refill_buffers": "1",
+        **_bytes_of(params),
         "loops": str(params.precondition_passes),
         "end_fsync": "1",
     }
@@ -124,6 +129,15 @@ def _job_file(name: str, options: Mapping[str, str], paths: Sequence[Path], size
         filename = str(path).replace(":", "\\:")  # fio splits a list of files at colons
         lines += ["", f"[{job}]", _line("filename", filename), f"size={size_bytes}", f"randseed={randseed(salt, job)}"]
     return "\n".join(lines) + "\n"
+
+def _bytes_of(params: FioParams | SteadyParams) -> dict[str, str]:
+    """What is written: new bytes in every block, of which as much as is stated compresses away."""
+    if not params.compressible_share:
+        return {"refill_buffers": "1"}
+    percentage = str(round(100 * params.compressible_share))
+    chunk = str(_COMPRESSED_BYTES)
+    return {"refill_buffers": "1", "buffer_compress_percentage": percentage, "buffer_compress_chunk": chunk}
+
 
 
 def _line(key: str, value: str) -> str:

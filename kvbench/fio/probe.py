@@ -48,7 +48,8 @@ def measure(step: Step, context: Context) -> Measurement:
         metrics=metrics(result.jobs, source),
         raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
         overhead=overhead,
-        facts={"fio": result.version, "profile": name, "options": dict(result.jobs[0].options)},
+        facts={"fio": result.version, "profile": name, "options": dict(result.jobs[0].options)}
+        | {"compressible_share": params.compressible_share},
         warnings=result.warnings,
     )
 

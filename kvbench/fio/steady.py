@@ -131,7 +131,7 @@ def _of_round(params: SteadyParams, nodes: int) -> FioParams:
         options={**params.options, **until},
         size_bytes=params.size_bytes,
         runtime_s=params.runtime_s,
-        lay_out=False,
+        compressible_share=params.compressible_share,
         page_bytes=params.page_bytes,
     )
 
@@ -155,6 +155,7 @@ def _facts(params: SteadyParams, seen: stats.SteadyState | None, preconditioned_
         "profile": jobfile.profile_name(params),
         "purge": _PURGE,
         "size_bytes": params.size_bytes,
+        "compressible_share": params.compressible_share,
         "preconditioned_bytes": preconditioned_bytes,
         "preconditioning": f"{params.precondition_passes} sequential passes of 128 KiB writes",
         "window": [seen.first + 1, seen.last + 1] if seen else None,

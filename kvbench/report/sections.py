@@ -10,7 +10,7 @@ from kvbench.model import Finding, GateStep, Verdict
 from kvbench.report import acceptance, soak, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, interval_text, number, requirement, text
-from kvbench.report.tables import all_metrics, metrics_by_step
+from kvbench.report.tables import all_metrics, metrics_by_step, notes_on
 from kvbench.units import format_seconds, format_value
 
 _FIO_COLUMNS = (
@@ -46,7 +46,7 @@ def _fio(gate_step: GateStep, run: Run) -> list[Section]:
     title = f"fio: {gate_step.params.get('profile', gate_step.id)}"
     table = metrics_by_step(title, "", _FIO_COLUMNS, taken)
     tables = (table,) if table else ()
-    return [Section(f"Storage {gate_step.id}", gate_step.why, tables=tables, notes=_untaken(taken))]
+    return [Section(f"Storage {gate_step.id}", gate_step.why, tables=tables, notes=notes_on(taken))]
 
 
 def _environment(gate_step: GateStep, run: Run) -> list[Section]:

@@ -11,7 +11,7 @@ from kvbench import lasting
 from kvbench.model import GateStep, Measurement, Step
 from kvbench.report.document import Chart, Entry, Line, Run, Section, Table
 from kvbench.report.figures import ABSENT, figure, number, plural, text
-from kvbench.report.tables import metrics_by_step
+from kvbench.report.tables import metrics_by_step, notes_on
 from kvbench.units import format_seconds, format_value
 
 Taken = Sequence[tuple[Step, Measurement]]
@@ -56,6 +56,7 @@ def sections(gate_step: GateStep, run: Run) -> list[Section]:
             gate_step.why,
             charts=tuple(chart for chart in charts if chart.lines),
             tables=tuple(filter(None, tables)),
+            notes=notes_on(taken),
         )
     ]
 

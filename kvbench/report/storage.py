@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kvbench.model import GateStep, Measurement, Step
 from kvbench.report.document import Chart, Entry, Line, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, plural, text
+from kvbench.report.tables import notes_on
 from kvbench.units import format_bytes
 
 Taken = Sequence[tuple[Step, Measurement]]
@@ -52,7 +53,7 @@ def pages(gate_step: GateStep, run: Run) -> list[Section]:
             gate_step.why,
             charts=tuple(chart for chart in charts if chart.lines),
             tables=(_table("Every page size and queue depth", _PAGE_COLUMNS, taken),) if taken else (),
-            notes=() if taken else ("No step of this kind was measured.",),
+            notes=notes_on(taken),
         )
     ]
 
@@ -95,7 +96,7 @@ def steady(gate_step: GateStep, run: Run) -> list[Section]:
             gate_step.why,
             charts=tuple(chart for chart in charts if chart is not None),
             tables=(_table("Preconditioned, then driven round by round", _STEADY_COLUMNS, taken),) if taken else (),
-            notes=tuple(dict.fromkeys(about)) or ("No step of this kind was measured.",),
+            notes=(*dict.fromkeys(about), *notes_on(taken)),
         )
     ]
 

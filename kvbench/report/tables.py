@@ -12,6 +12,18 @@ from kvbench.report.figures import ABSENT, code, figure, text
 Columns = Sequence[tuple[str, str]]  # heading, metric
 
 
+def notes_on(taken: Iterable[tuple[Step, Measurement]]) -> tuple[str, ...]:
+    """What the steps of storage wrote; or that none was measured."""
+    measurements = [measured for _, measured in taken]
+    if not measurements:
+        return ("No step of this kind was measured.",)
+    shares = dict.fromkeys(m.facts["compressible_share"] for m in measurements if "compressible_share" in m.facts)
+    return tuple(
+        f"Written data: {f'{100 * share:.0f} %' if share else 'nothing'} of a block compresses away, and none repeats."
+        for share in shares
+    )
+
+
 def metrics_by_step(title: str, note: str, columns: Columns, taken: Iterable[tuple[Step, Measurement]]) -> Table | None:
     """A row a step, a column a metric, and where the row's figures come from; None when there is no figure at all.
 

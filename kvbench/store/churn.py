@@ -229,6 +229,7 @@ def _drive(going: _Slice) -> None:
         workers_per_node=_workers(params, len(context.data_dirs)),
         queue_depth=params.queue_depth,
         salt=f"{context.run_dir.name}/{going.step.id}/{context.attempt}".encode(),
+        compressible_share=params.compressible_share,
     ) as nodes:
         going.drive(nodes)
     if going.why_stopped:
@@ -251,6 +252,7 @@ def _full_ns(going: _Slice) -> int:
 def _facts(going: _Slice, seen: figures.Seen, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
         "devices": [device.name for device in going.devices],
+        "compressible_share": going.params.compressible_share,
         "working_set_bytes": going.params.kept_bytes(going.storage),
         "device_read_bytes": seen.device_read_bytes,
         "bad_pages": [f"{one.path.name} at {one.offset}: {one.kind}, {one.detail}" for one in going.reports],

@@ -279,6 +279,7 @@ def _nodes(setup: _Setup, pages: _Pages, depth: int, commands: Iterator[Io]) -> 
         workers_per_node=workers,
         queue_depth=depth,
         salt=f"{setup.step.seed}/{setup.step.id}/{setup.context.attempt}".encode(),
+        compressible_share=setup.params.compressible_share,
     ) as nodes:
         loop.start(nodes)
         yield loop
@@ -328,6 +329,7 @@ def _save(setup: _Setup, seen: Seen, sampler: Sampler) -> None:
     _write_pages(setup, raw_dir / "pages.parquet")
     sampler.write_devices(raw_dir / "devices.parquet")
     setup.facts |= {
+        "compressible_share": setup.params.compressible_share,
         "devices": [device.name for device in setup.devices],
         "medium_unproven": sorted({medium.why_unproven for medium in setup.media if medium.why_unproven}),
         "pages": {phase: len(transfer.ended) for phase, transfer in setup.transfers.items()},

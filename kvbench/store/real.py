@@ -133,11 +133,12 @@ class RealNodes:
         workers_per_node: int = 4,
         queue_depth: int | None = None,
         salt: bytes = b"",
+        compressible_share: float = 0.0,
     ) -> None:
         for directory in directories:
             pagefile.prepare_directory(directory, direct)
         self._directories, self._direct = tuple(directories), direct
-        self._content = PageContent(page_bytes, salt)
+        self._content = PageContent(page_bytes, salt, compressible_share)
         self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
@@ -146,7 +147,8 @@ class RealNodes:
         for number, directory in enumerate(directories):
             limit = RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None
             for _ in range(workers_per_node):
-                worker = _Worker(directory, PageContent(page_bytes, salt), direct, limit, slots)
+                content = PageContent(page_bytes, salt, compressible_share)
+                worker = _Worker(directory, content, direct, limit, slots)
                 self._threads.append(Thread(target=self._work, args=(worker, self._queues[number]), daemon=True))
         for thread in self._threads:
             thread.start()

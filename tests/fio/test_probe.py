@@ -159,7 +159,7 @@ def test_fio_that_does_not_end_well_fails_the_step_with_its_reason(
 ) -> None:
     fake_fio(tmp_path, monkeypatch, body.replace("%s", str(FIXTURES / "F24-longer-than-asked.json")))
     with pytest.raises(StepError, match=reason):
-        measure(step(lay_out=False), context(tmp_path))
+        measure(step({**READ, "rw": "randwrite"}, lay_out=False), context(tmp_path))
 
 
 @pytest.mark.parametrize(

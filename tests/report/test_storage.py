@@ -14,6 +14,7 @@ from kvbench.probes import PAGE_METRICS, STEADY_METRICS
 from kvbench.report import storage
 from kvbench.report.charts import svg
 from kvbench.report.document import Run, Series
+from kvbench.report.tables import notes_on
 
 TARGET = Target(
     "disk",
@@ -99,3 +100,19 @@ def test_nothing_measured_is_said(kind: str, build: Any) -> None:
     (section,) = build(gate_step(kind), run_of([]))
     assert (section.charts, section.tables) == ((), ())
     assert section.notes == ("No step of this kind was measured.",)
+
+
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ([0.0, 0.0], ["Written data: nothing of a block compresses away, and none repeats."]),
+        ([0.15], ["Written data: 15 % of a block compresses away, and none repeats."]),
+        ([None], []),
+    ],
+)
+def test_it_is_said_how_compressible_the_written_data_was(shares: list[float | None], said: list[str]) -> None:
+    taken = [
+        (step, replace(page_read(step), facts={} if share is None else {"compressible_share": share}))
+        for step, share in zip(steps("page-read"), shares, strict=False)
+    ]
+    assert list(notes_on(taken)) == said

@@ -121,3 +121,19 @@ def test_a_spoiled_buffer_is_wrong_in_every_block():
     PageContent(PAGE_BYTES).spoil(memoryview(spoiled))
     rows = [np.frombuffer(buffer, dtype=np.uint8).reshape(-1, BLOCK_BYTES) for buffer in (spoiled, page())]
     assert (rows[0] != rows[1]).any(axis=1).all()
+
+
+@pytest.mark.parametrize("share", [0.15, 0.5, 0.9])
+def test_a_page_compresses_by_the_stated_share_and_every_block_still_differs(share):
+    content = PageContent(PAGE_BYTES, b"run 1", share)
+    buffer = bytearray(content.file_bytes)
+    content.fill(memoryview(buffer), KEY)
+    assert len(zlib.compress(buffer)) / len(buffer) == pytest.approx(1 - share, abs=0.02)
+    assert len({bytes(buffer[at : at + BLOCK_BYTES]) for at in range(0, len(buffer), BLOCK_BYTES)}) == (
+        content.file_bytes // BLOCK_BYTES
+    )
+    assert content.verify(memoryview(buffer), KEY) is None
+    for offset in (BLOCK_BYTES, 2 * BLOCK_BYTES - 1):  # where bytes are random, and where they are zeros
+        buffer[offset] ^= 1
+        assert content.verify(memoryview(buffer), KEY).offset == offset
+        buffer[offset] ^= 1
