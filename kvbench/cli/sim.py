@@ -2,27 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kvbench.cli.gate import Json
+from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvbench.sim.compare import Column
     from kvbench.sim.published import Published
     from kvbench.sim.published_gate import PublishedFinding
     from kvbench.sim.reproduce import Accuracy, Prediction, Reproduction
+    from kvbench.sim.simulate import Source, Task
+    from kvbench.sim.site import Site
+
+_MOST_NODES = 1000
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     help="Strategies on modelled storage, in virtual time; figures are simulated.\n\n"
-    "Example:  kvbench sim compare shared-prefixes ring prefix+ring",
+    "Example:  kvbench sim compare ring prefix+ring",
 )
 
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds: each is a run with other arrivals and other luck.")]
 Seed = Annotated[int, typer.Option(min=0, help="The first seed; the same one gives the same figures.")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Default: one for each processor.")]
+Workload = Annotated[
+    str, typer.Option(help="Of workloads/inference: conversations, shared-prefixes, long-tail, retrieval; or a file.")
+]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")]
+Requests = Annotated[int | None, typer.Option(min=1, help="Only so many of them, from the first on.")]
+OnSite = Annotated[str, typer.Option("--site", help="Engines and nodes: of workloads/sim, or a file.")]
+Nodes = Annotated[int | None, typer.Option(min=1, max=1000, help="Another number of storage nodes.")]
+
+
+@app.command()
+def run(
+    strategy: Annotated[str, typer.Argument(help="A placement and layers, like prefix+ring+merge.")],
+    workload: Workload = "shared-prefixes",
+    trace: Trace = None,
+    requests: Requests = None,
+    site: OnSite = "narrow",
+    nodes: Nodes = None,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Simulate one strategy once.
+
+    Placements: modulo, ring, bounded, rendezvous, two-choices. Layers: prefix, weights, hot, merge, separate, heat,
+    prefetch, move, paced; docs/simulation.md says what each does.
+
+    Example:  kvbench sim run prefix+ring --workload conversations
+    """
+    from kvbench.sim import site as sites
+
+    source = _source(workload, trace, requests)
+    tasks = {strategy: _tasks(sites.load(site, nodes), source, strategy, range(seed, seed + 1))}
+    _compare(tasks, 1, json)
+
+
+@app.command()
+def compare(
+    strategies: Annotated[list[str], typer.Argument(metavar="STRATEGY...", help="The first is the reference.")],
+    workload: Workload = "shared-prefixes",
+    trace: Trace = None,
+    requests: Requests = None,
+    site: OnSite = "narrow",
+    nodes: Nodes = None,
+    seeds: Seeds = 5,
+    seed: Seed = 0,
+    processes: Processes = None,
+    json: Json = None,
+) -> None:
+    """Set strategies side by side on the same arrivals and the same luck, with intervals over seeds.
+
+    Example:  kvbench sim compare modulo ring prefix+ring prefix+bounded
+    """
+    from kvbench.sim import site as sites
+
+    source, place = _source(workload, trace, requests), sites.load(site, nodes)
+    tasks = {name: _tasks(place, source, name, range(seed, seed + seeds)) for name in strategies}
+    _compare(tasks, processes or _processors(), json)
+
+
+@app.command()
+def scale(
+    strategy: Annotated[str, typer.Argument(help="A placement and layers, like prefix+ring+merge.")],
+    counts: Annotated[str, typer.Option("--nodes", help="Numbers of storage nodes.")] = "4,8,16,32,64",
+    workload: Workload = "shared-prefixes",
+    trace: Trace = None,
+    requests: Requests = None,
+    site: OnSite = "narrow",
+    seeds: Seeds = 5,
+    seed: Seed = 0,
+    processes: Processes = None,
+    json: Json = None,
+) -> None:
+    """Simulate one strategy on more and more nodes; the load stays as it is.
+
+    Example:  kvbench sim scale ring --nodes 4,16,64 --workload long-tail
+    """
+    from kvbench.sim import site as sites
+
+    source = _source(workload, trace, requests)
+    tasks = {
+        f"{count} nodes": _tasks(sites.load(site, count), source, strategy, range(seed, seed + seeds))
+        for count in _counts(counts)
+    }
+    _compare(tasks, processes or _processors(), json)
 
 
 @app.command()
@@ -54,6 +145,86 @@ def _processors() -> int:
     import os
 
     return os.cpu_count() or 1
+
+
+def _source(workload: str, trace: Path | None, requests: int | None) -> Source:
+    from kvbench.sim.simulate import Source
+
+    return Source("" if trace else workload, str(trace) if trace else "", requests)
+
+
+def _tasks(site: Site, source: Source, strategy: str, seeds: range) -> list[Task]:
+    from kvbench.sim import strategies
+    from kvbench.sim.simulate import Task
+
+    strategies.parse(strategy)
+    return [Task(site, source, strategy, seed) for seed in seeds]
+
+
+def _counts(text: str) -> list[int]:
+    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if not all(1 <= count <= _MOST_NODES for count in counts):
+        raise UsageError(f"--nodes {text}: not numbers from 1 to {_MOST_NODES}", "like 4,16,64")
+    return counts
+
+
+def _compare(tasks: Mapping[str, Sequence[Task]], processes: int, json: str | None) -> None:
+    from kvbench.cli import show
+    from kvbench.sim import compare as core
+
+    first = next(iter(tasks.values()))[0]
+    columns = core.compare(tasks, processes)
+    _say_columns(columns)
+    source = first.source.trace or first.source.workload
+    show.say(
+        f"simulated: {source} on site {first.site.id}; mean ± half of its 95 % interval, over seeds; × is the ratio"
+    )
+    show.say("to the first column")
+    show.write_json(_columns_document(columns, first), json)
+
+
+# ---------------------------------------------------------------- comparisons, for people and for machines
+
+
+def _say_columns(columns: Sequence[Column]) -> None:
+    from rich.table import Table
+
+    from kvbench.cli import show
+    from kvbench.sim.simulate import FIGURES
+
+    table = Table("figure", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.label, justify="right", no_wrap=True)
+    for name, unit in FIGURES.items():
+        if any(column.figures[name].mean for column in columns):
+            table.add_row(name, *(_estimate(column, name, unit, column is columns[0]) for column in columns))
+    show.print_table(table)
+
+
+def _estimate(column: Column, name: str, unit: str, is_reference: bool) -> str:
+    from kvbench.units import format_value
+
+    shown = "ratio" if unit == "count" and name != "requests" else unit
+    figure, ratio = column.figures[name], column.ratios[name]
+    spread = f" ± {format_value(figure.half_width, shown)}" if figure.half_width else ""
+    change = f"  ×{ratio.ratio:.3g}" if ratio and not is_reference else ""
+    return f"{format_value(figure.mean, shown)}{spread}{change}"
+
+
+def _columns_document(columns: Sequence[Column], first: Task) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from kvbench.sim.simulate import FIGURES
+
+    return {
+        "version": 1,
+        "basis": "simulated",
+        "site": asdict(first.site),
+        "source": asdict(first.source),
+        "first_seed": first.seed,
+        "units": dict(FIGURES),
+        "columns": [asdict(column) for column in columns],
+    }
 
 
 # ---------------------------------------------------------------- reproduce, for people

@@ -20,6 +20,7 @@ from kvbench.engine.protocol import EngineConfig
 from kvbench.sim import sweep
 from kvbench.sim.device import NodeModel
 from kvbench.sim.published import RECOMPUTE, Cell, Published, Report
+from kvbench.sim.site import as_one
 from kvbench.sim.waves import Rig, Sessions, Wave
 
 _CHANNELS = 256  # more than the reader's threads: the device is never idle while a page is wanted
@@ -146,23 +147,6 @@ def config(published: Published, report: Report) -> EngineConfig:
         host_memory_bytes=platform.host_memory_per_rank * report.tensor_parallel,
         blocking_loads=True,
     )
-
-
-def as_one(cost: CostModel) -> CostModel:
-    """All ranks as a single device of their joint size: they read in lockstep, so one page stands for one of each.
-
-    Holds where no rank keeps a copy of another's values.
-    """
-    device, ranks = cost.accelerator, cost.tensor_parallel
-    assert cost.shape.replication(ranks) == 1
-    joint = replace(
-        device,
-        bf16_flops_per_s=device.bf16_flops_per_s * ranks,
-        fp8_flops_per_s=device.fp8_flops_per_s and device.fp8_flops_per_s * ranks,
-        memory_bytes=device.memory_bytes * ranks,
-        memory_bytes_per_s=device.memory_bytes_per_s * ranks,
-    )
-    return CostModel(cost.shape, joint, 1)
 
 
 def _sessions(published: Published) -> Sessions:

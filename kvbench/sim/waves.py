@@ -82,7 +82,7 @@ class Rig:
             return Driver(self._agenda, self._nodes, EngineCore(config, None), self._told)
         store = PageStore(ClusterView(1), ByPage(Modulo()), queues=Queues(limits={Lane.READ: Limit(_READERS)}))
         index = {PageKey(digest, rank): 0 for digests in prompts for digest in digests for rank in range(config.ranks)}
-        store.load(index)
+        store.load([(tuple(index), 0)])
         self._nodes.held[0].update(index)
         return Driver(self._agenda, self._nodes, EngineCore(config, store), self._told)
 

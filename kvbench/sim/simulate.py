@@ -1,0 +1,151 @@
+"""One simulation: a workload on a site under a strategy and a seed, and its figures. Deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from random import Random
+
+from kvbench import content, stats
+from kvbench.engine.protocol import EngineConfig
+from kvbench.errors import UsageError
+from kvbench.load import trace
+from kvbench.load.workload import Turn
+from kvbench.sim import strategies
+from kvbench.sim.agenda import Agenda
+from kvbench.sim.nodes import SimNodes
+from kvbench.sim.serving import FluidServing, IoWatch, SchedulerServing, Seen, Storage
+from kvbench.sim.site import Change, Site
+from kvbench.store.cluster import ClusterView, Role
+from kvbench.store.core import NodeDown, NodeLeave, NodeUp
+
+# name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts
+FIGURES: Mapping[str, str] = {
+    "hits": "share",
+    "host_hits": "share",
+    "flash_hits": "share",
+    "capacity_hits": "share",
+    "nodes_per_request": "count",
+    "ios_per_request": "count",
+    "imbalance": "ratio",
+    "ttft_p50_s": "s",
+    "ttft_p90_s": "s",
+    "ttft_p99_s": "s",
+    "output_tokens_per_s": "tok/s",
+    "read_bytes": "B",
+    "moved_bytes": "B",
+    "requests": "count",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where requests come from: a workload by name, or a trace's file; the first `requests` of them."""
+
+    workload: str = ""
+    trace: str = ""
+    requests: int | None = None
+
+    def turns(self, seed: int) -> list[Turn]:
+        """A workload draws its arrivals and lengths from the seed; a trace is what it is. Raises UsageError."""
+        if not self.trace:
+            return content.request_workload(self.workload).make(Random(seed))[: self.requests]
+        try:
+            with Path(self.trace).open(encoding="utf-8") as lines:
+                return trace.read(lines, self.trace)[: self.requests]
+        except OSError as error:
+            raise UsageError(f"--trace {self.trace}: cannot be read: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    site: Site
+    source: Source
+    strategy: str
+    seed: int
+
+
+def simulate(task: Task) -> dict[str, float]:
+    """The figures of one run, all of FIGURES. Raises UsageError."""
+    return serve(task.site, task.source.turns(task.seed), task.strategy, task.seed)
+
+
+def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int) -> dict[str, float]:
+    """The same for turns that are there already."""
+    agenda, config = Agenda(), _config(site)
+    page_bytes = config.page_bytes
+    cluster = _cluster(site, page_bytes)
+    store = strategies.build(strategy, cluster, page_bytes, seed, has_tiers=site.capacity is not None)
+    link_rate, nodes_per_link = (site.link.rate, site.link.nodes) if site.link else (0, 1)
+    nodes = SimNodes(agenda, site.node_models(), page_bytes, seed, link_rate=link_rate, nodes_per_link=nodes_per_link)
+    storage = Storage(agenda, nodes, store, IoWatch(page_bytes))
+    serving: FluidServing | SchedulerServing
+    if site.engine == "scheduler":
+        serving = SchedulerServing(storage, config, turns)
+    else:
+        serving = FluidServing(storage, config, site.instances, turns)
+    for change in site.changes:
+        agenda.at(round(1e9 * change.at), _change, change, site, nodes, serving)
+    agenda.run()
+    return _figures(serving.seen, site, storage)
+
+
+def _config(site: Site) -> EngineConfig:
+    return EngineConfig(
+        site.cost(),
+        page_tokens=site.page_tokens,
+        step_tokens=site.step_tokens,
+        host_memory_bytes=site.host_memory,
+        prefix_depth=site.prefix_pages,
+    )
+
+
+def _cluster(site: Site, page_bytes: int) -> ClusterView:
+    if not site.capacity:
+        return ClusterView(site.nodes)
+    below = range(site.nodes, site.nodes + site.capacity.nodes)
+    budgets = {Role.KV: site.capacity.flash // page_bytes, Role.CAPACITY: site.capacity.capacity // page_bytes}
+    return ClusterView(site.nodes + site.capacity.nodes, dict.fromkeys(below, Role.CAPACITY), budgets)
+
+
+def _change(change: Change, site: Site, nodes: SimNodes, serving: FluidServing | SchedulerServing) -> None:
+    match change.what:
+        case "down":
+            serving.give(NodeDown(change.node))
+        case "up":
+            serving.give(NodeUp(change.node))
+        case "leave":
+            serving.give(NodeLeave(change.node))
+        case "new":
+            nodes.add(site.node)
+            serving.give(NodeUp(len(nodes.nodes) - 1))
+
+
+def _figures(seen: Sequence[Seen], site: Site, storage: Storage) -> dict[str, float]:
+    pages = sum(each.pages for each in seen) or 1
+    readers = [each for each in seen if each.read_pages]
+    reads = [node.bytes_read for number, node in enumerate(storage.nodes.nodes) if not _is_below(number, site)]
+    ttft_s = [each.ttft_s for each in seen]
+    span_s = (max(each.done_ns for each in seen) - min(each.due_ns for each in seen)) / 1e9
+    host, capacity = sum(each.host_pages for each in seen), storage.store.read_pages[Role.CAPACITY]
+    hits = host + sum(each.read_pages for each in seen)
+    return {
+        "hits": hits / pages,
+        "host_hits": host / pages,
+        "flash_hits": (hits - host - capacity) / pages,
+        "capacity_hits": capacity / pages,
+        "nodes_per_request": fsum(len(each.nodes) for each in readers) / max(1, len(readers)),
+        "ios_per_request": fsum(each.ios for each in readers) / max(1, len(readers)),
+        "imbalance": max(reads) * len(reads) / (sum(reads) or 1),
+        **{f"ttft_p{q}_s": stats.percentile(ttft_s, q) for q in (50, 90, 99)},
+        "output_tokens_per_s": sum(each.output_tokens for each in seen) / span_s,
+        "read_bytes": float(sum(node.bytes_read for node in storage.nodes.nodes)),
+        "moved_bytes": float(storage.watch.copied_bytes),
+        "requests": float(len(seen)),
+    }
+
+
+def _is_below(number: int, site: Site) -> bool:
+    return site.capacity is not None and site.nodes <= number < site.nodes + site.capacity.nodes

@@ -1,0 +1,150 @@
+"""What a simulation has: engines, storage nodes by figures, and what happens to them. Files of workloads/sim/. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from kvbench import content
+from kvbench.engine import catalog
+from kvbench.engine.cost import CostModel
+from kvbench.errors import UsageError
+from kvbench.sim.device import NodeModel
+from kvbench.units import RateBytes, Seconds, SizeBytes
+
+_STRICT: dict[str, Any] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A network port for every group of so many `nodes`, in their order."""
+
+    rate: RateBytes
+    nodes: int = 1
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNodes:
+    """`count` nodes, the first ones, reach only this `share` of the others' rates."""
+
+    count: int
+    share: float
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A tier below: `nodes` of it, each by a model. `flash` and `capacity` are what the tiers hold, over all nodes."""
+
+    nodes: int
+    node: NodeModel
+    flash: SizeBytes
+    capacity: SizeBytes
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """At a moment of the run a node fails (`down`), comes back (`up`), is taken away (`leave`), or is `new`."""
+
+    at: Seconds
+    what: Literal["down", "up", "leave", "new"]
+    node: int = -1
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """`instances` of an engine share `nodes` storage nodes. `prefix_pages`: how many first pages name a prefix.
+
+    `host_memory` is that of an instance. `engine` is the scheduler that computes step by step (one instance), or the
+    fluid one, which computes the same rates between two events and is fit for traces of any length.
+    """
+
+    id: str
+    why: str
+    model: str
+    accelerator: str
+    node: NodeModel
+    nodes: int = 16
+    instances: int = 4
+    tensor_parallel: int = 8
+    page_tokens: int = 512
+    prefix_pages: int = 4
+    step_tokens: int = 2048
+    host_memory: SizeBytes = 0
+    engine: Literal["fluid", "scheduler"] = "fluid"
+    link: Link | None = None
+    slow: SlowNodes | None = None
+    capacity: Capacity | None = None
+    changes: tuple[Change, ...] = ()
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if min(self.nodes, self.instances, self.page_tokens, self.prefix_pages, self.step_tokens) < 1:
+            raise ValueError("nodes, instances, page_tokens, prefix_pages and step_tokens are at least 1")
+        if self.engine == "scheduler" and self.instances != 1:
+            raise ValueError("engine: scheduler is one instance; write instances: 1")
+
+    def cost(self) -> CostModel:
+        """Of one instance. Raises UsageError for a model or an accelerator that kvbench does not know."""
+        shapes = content.model_shapes()
+        accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
+        for what, name, known in (("model", self.model, shapes), ("accelerator", self.accelerator, accelerators)):
+            if name not in known:
+                raise UsageError(f"site {self.id}: there is no {what} {name!r}", f"one of: {', '.join(known)}")
+        return as_one(CostModel(shapes[self.model], accelerators[self.accelerator], self.tensor_parallel))
+
+    def node_models(self) -> list[NodeModel]:
+        """Of all nodes: the flash nodes, the slow ones first, then those of the tier below."""
+        models = [self.node] * self.nodes
+        if self.slow:
+            share = self.slow.share
+            slow = replace(
+                self.node, read_rate=round(self.node.read_rate * share), write_rate=round(self.node.write_rate * share)
+            )
+            models[: self.slow.count] = [slow] * self.slow.count
+        if self.capacity:
+            models += [self.capacity.node] * self.capacity.nodes
+        return models
+
+
+def as_one(cost: CostModel) -> CostModel:
+    """All ranks as a single device of their joint size: they read in lockstep, so one page stands for one of each.
+
+    Raises UsageError where ranks keep copies of each other's values, so that this does not hold.
+    """
+    device, ranks = cost.accelerator, cost.tensor_parallel
+    if cost.shape.replication(ranks) > 1:
+        raise UsageError(
+            f"{cost.shape.id} on {ranks} ranks keeps values more than once, which simulations do not model",
+            "a model with at least as many KV heads as ranks",
+        )
+    joint = replace(
+        device,
+        bf16_flops_per_s=device.bf16_flops_per_s * ranks,
+        fp8_flops_per_s=device.fp8_flops_per_s and device.fp8_flops_per_s * ranks,
+        memory_bytes=device.memory_bytes * ranks,
+        memory_bytes_per_s=device.memory_bytes_per_s * ranks,
+    )
+    return CostModel(cost.shape, joint, 1)
+
+
+def load(name: str, nodes: int | None = None) -> Site:
+    """A site of workloads/sim/, by name or by the path of a file; with another number of nodes. Raises UsageError."""
+    path = Path(name)
+    if not name.endswith((".yaml", ".yml")):
+        folder = content.content_root() / "workloads" / "sim"
+        path = folder / f"{name}.yaml"
+        if path.parent != folder or not path.is_file():
+            known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+            raise UsageError(f"there is no workloads/sim/{name}.yaml", f"one of: {known}, or the path of a file")
+    site = content.read(path, Site)
+    return replace(site, nodes=nodes) if nodes else site

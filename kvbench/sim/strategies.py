@@ -1,0 +1,114 @@
+"""Strategies by name: a placement, and layers on top of it. `prefix+ring+weights+hot+merge`, in any order. Pure.
+
+What a name builds is the page store itself, with the collaborators that the layers stand for; nothing of it knows
+that its nodes are modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kvbench.errors import UsageError
+from kvbench.store.cluster import ClusterView
+from kvbench.store.core import PageStore
+from kvbench.store.hashing import BoundedLoadRing, Hashing, Modulo, Rendezvous, Ring, TwoChoices
+from kvbench.store.hot import HotPages
+from kvbench.store.moves import Mover, MoveSource
+from kvbench.store.pace import TokenBucket
+from kvbench.store.placement import ByPage, PrefixAware, Strategy
+from kvbench.store.policy import Heat, Lru
+from kvbench.store.queues import Lane, Limit, Queues
+from kvbench.store.rebalance import Rebalance
+from kvbench.store.tiering import Tiered, Tiering
+from kvbench.store.weights import DynamicWeights, WeightRule
+
+PLACEMENTS: Mapping[str, Callable[[bytes], Hashing]] = {
+    "modulo": lambda seed: Modulo(),
+    "ring": Ring,
+    "bounded": lambda seed: BoundedLoadRing(Ring(seed)),
+    "rendezvous": Rendezvous,
+    "two-choices": lambda seed: TwoChoices(),
+}
+LAYERS: Mapping[str, str] = {
+    "prefix": "all pages of a prefix on one node (two levels)",
+    "weights": "node weights that follow the load, and pages that follow the weights",
+    "hot": "more copies of pages that are read much",
+    "merge": "neighbouring pages of a node read and written in one I/O",
+    "separate": "writes in small doses of their own, behind reads",
+    "heat": "what leaves the flash tier by decayed frequency, not by age",
+    "prefetch": "pages that follow one that is brought up come with it",
+    "move": "pages that follow the placement when nodes come and go",
+    "paced": "that, within a byte budget",
+}
+
+_SECOND_NS = 10**9
+_RUN_PAGES = 4
+_MERGE_WAIT_NS = 500_000
+_READ_DEPTH, _WRITE_DEPTH = 64, 4  # a node's I/Os under way
+_MOVE_DEPTH, _PACED_MOVE_RATE = 16, 500 * 10**6
+_PREFETCH_PAGES = 16
+_HALF_LIFE_USES = 20_000
+_WEIGHTS = WeightRule(interval_ns=5 * _SECOND_NS, half_life_ns=10 * _SECOND_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A strategy's name, taken apart."""
+
+    placement: str
+    layers: frozenset[str]
+
+
+def parse(name: str) -> Named:
+    """Raises UsageError for a part that is not known, and unless there is exactly one placement."""
+    parts = name.split("+")
+    for part in parts:
+        if part not in PLACEMENTS and part not in LAYERS:
+            raise UsageError(
+                f"strategy {name!r}: there is no {part!r}",
+                f"a placement ({', '.join(PLACEMENTS)}) and layers ({', '.join(LAYERS)}), joined by +",
+            )
+    placements = [part for part in parts if part in PLACEMENTS]
+    if len(placements) != 1:
+        raise UsageError(f"strategy {name!r}: one placement is needed", f"one of: {', '.join(PLACEMENTS)}")
+    return Named(placements[0], frozenset(parts) - {placements[0]})
+
+
+def build(name: str, cluster: ClusterView, page_bytes: int, seed: int, *, has_tiers: bool = False) -> PageStore:
+    """The page store that a strategy's name stands for, over `cluster`. Raises UsageError."""
+    named = parse(name)
+    hashing = PLACEMENTS[named.placement](seed.to_bytes(8, "little"))
+    flash: Strategy = PrefixAware(hashing) if "prefix" in named.layers else ByPage(hashing)
+    placement = Tiered(flash) if has_tiers else flash
+    return PageStore(
+        cluster,
+        placement,
+        queues=_queues(named.layers, page_bytes),
+        mover=_mover(named.layers, placement, flash, page_bytes, has_tiers),
+        weights=DynamicWeights(_WEIGHTS) if "weights" in named.layers else None,
+    )
+
+
+def _queues(layers: frozenset[str], page_bytes: int) -> Queues:
+    limits = {Lane.READ: Limit(_READ_DEPTH)}
+    if "separate" in layers:
+        limits[Lane.POPULATE] = Limit(_WRITE_DEPTH)
+    if "merge" not in layers:
+        return Queues(page_bytes, limits=limits)
+    return Queues(page_bytes, wait_ns=_MERGE_WAIT_NS, run_pages=_RUN_PAGES, limits=limits)
+
+
+def _mover(layers: frozenset[str], placement: Strategy, flash: Strategy, page_bytes: int, has_tiers: bool) -> Mover:
+    sources: list[MoveSource] = []
+    if has_tiers:
+        policy = Heat(_HALF_LIFE_USES) if "heat" in layers else Lru()
+        prefetch_pages = _PREFETCH_PAGES if "prefetch" in layers else 0
+        sources.append(Tiering(flash, policy, Lru(), prefetch_pages=prefetch_pages))
+    hot = HotPages()
+    if "hot" in layers:
+        sources.append(hot)
+    if layers & {"weights", "move", "paced"}:
+        sources.append(Rebalance(placement, spared=hot.replicated))
+    budget = TokenBucket(_PACED_MOVE_RATE, page_bytes) if "paced" in layers else None
+    return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget)

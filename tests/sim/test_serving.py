@@ -1,0 +1,111 @@
+"""Requests in virtual time: what the fluid engine leaves out of the scheduler does not show, and chance is shared."""
+
+from dataclasses import replace
+
+import pytest
+
+from kvbench.errors import UsageError
+from kvbench.load.workload import Block, Turn
+from kvbench.sim import site as sites
+from kvbench.sim import strategies
+from kvbench.sim.compare import compare
+from kvbench.sim.simulate import FIGURES, Source, Task, serve, simulate
+from kvbench.sim.site import Change
+from kvbench.store.cluster import ClusterView
+
+NARROW = sites.load("narrow")
+ONE = replace(NARROW, instances=1)
+
+
+def sources():
+    return {name: Source(name, requests=48) for name in ("shared-prefixes", "conversations", "retrieval")}
+
+
+@pytest.mark.parametrize("name", sources())
+def test_the_fluid_engine_gives_what_the_scheduler_gives(name):
+    turns = sources()[name].turns(1)
+    fluid = serve(replace(ONE, engine="fluid"), turns, "ring", 1)
+    exact = serve(replace(ONE, engine="scheduler"), turns, "ring", 1)
+    assert fluid["output_tokens_per_s"] == pytest.approx(exact["output_tokens_per_s"], rel=0.03)
+    assert fluid["ttft_p50_s"] == pytest.approx(exact["ttft_p50_s"], rel=0.15)
+    assert fluid["hits"] == pytest.approx(exact["hits"], abs=0.03)
+
+
+def test_a_run_is_deterministic_under_its_seed():
+    task = Task(NARROW, Source("shared-prefixes", requests=100), "prefix+ring+weights+hot+merge", 4)
+    assert simulate(task) == simulate(task)
+    assert simulate(task) != simulate(replace(task, seed=5))
+
+
+def test_processes_change_nothing():
+    tasks = {"ring": [Task(NARROW, Source("retrieval", requests=20), "ring", seed) for seed in range(2)]}
+    assert compare(tasks, processes=2) == compare(tasks, processes=1)
+
+
+def test_every_figure_is_there():
+    assert list(serve(NARROW, [turn("a", 2048)], "ring", 0)) == list(FIGURES)
+
+
+def test_a_prompt_that_was_seen_is_read_and_its_last_token_computed():
+    turns = [turn("a", 4 * 512), turn("a", 4 * 512, due_s=100.0)]
+    figures = serve(NARROW, turns, "prefix+ring", 0)
+    assert figures["hits"] == 3 / 8, "of four whole pages three can be hits: the last token is always computed"
+    assert figures["nodes_per_request"] == 1
+    assert figures["ios_per_request"] == 3
+    assert figures["read_bytes"] == 3 * 512 * 327_680
+
+
+def test_merging_reads_neighbours_in_one_io():
+    turns = [turn("a", 5 * 512), turn("a", 5 * 512, due_s=100.0)]
+    assert serve(NARROW, turns, "prefix+ring+merge", 0)["ios_per_request"] == 1
+
+
+def test_host_memory_answers_before_storage():
+    site = replace(ONE, host_memory=100 * 2**30)
+    figures = serve(site, [turn("a", 2048), turn("a", 2048, due_s=100.0)], "ring", 0)
+    assert (figures["host_hits"], figures["flash_hits"]) == (3 / 8, 0)
+
+
+def test_the_capacity_tier_keeps_what_flash_has_no_room_for():
+    figures = simulate(Task(sites.load("tiers"), Source("long-tail", requests=150), "ring", 0))
+    assert figures["capacity_hits"] > 0.01
+    assert figures["moved_bytes"] > 0
+
+
+@pytest.mark.parametrize("strategy", ["modulo+move", "ring+move", "ring+paced"])
+def test_nodes_come_go_and_fail_in_mid_run(strategy):
+    changes = (Change(10, "new"), Change(20, "down", 1), Change(30, "leave", 2), Change(40, "up", 1))
+    figures = simulate(Task(replace(NARROW, changes=changes), Source("shared-prefixes"), strategy, 0))
+    assert figures["moved_bytes"] > 0
+    assert figures["hits"] > 0.7
+
+
+def test_a_ring_moves_less_than_modulo_when_a_node_comes():
+    site = replace(NARROW, changes=(Change(60, "new"),))
+    moved = {
+        name: simulate(Task(site, Source("shared-prefixes"), name, 0))["moved_bytes"]
+        for name in ("ring+move", "modulo+move")
+    }
+    assert moved["ring+move"] < moved["modulo+move"] / 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rnig", "there is no 'rnig'"),
+        ("prefix+merge", "one placement is needed"),
+        ("ring+modulo", "one placement is needed"),
+    ],
+)
+def test_a_strategy_that_is_none_is_named(name, message):
+    with pytest.raises(UsageError, match=message):
+        strategies.build(name, ClusterView(2), 1, 0)
+
+
+def test_a_site_that_is_none_is_named():
+    with pytest.raises(UsageError, match="flash, narrow"):
+        sites.load("nowhere")
+
+
+def turn(prompt, tokens, due_s=0.0):
+    return Turn(f"{prompt}{due_s}", prompt, (Block(prompt, tokens),), 8, due_s)
