@@ -80,15 +80,15 @@ class ProbeSpec:
 # ---------------------------------------------------------------- params, the schema of a step
 
 
-@dataclass(frozen=True, slots=True)
-class EnvironmentParams:
-    __pydantic_config__ = _STRICT
-
 def check_compressible(share: float) -> None:
     """Raise ValueError unless so much of every block that is written can compress away: 0, and less than all of it."""
     if not 0 <= share <= 0.9:
         raise ValueError("compressible_share is a share from 0 to 0.9")
 
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentParams:
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,6 @@ class FioParams:
     compressible_share: float = 0.0
     page_bytes: int = 0
 
-    __pydantic_config__ = _STRICT
-
-
-@dataclass(frozen=True, slots=True)
     def __post_init__(self) -> None:
         check_compressible(self.compressible_share)
         if not self.lay_out and self.reads:
@@ -141,6 +137,10 @@ class FioParams:
         kind = str(self.options.get("rw", self.options.get("readwrite", "read"))).partition(":")[0]
         return kind not in ("write", "randwrite", "trim", "randtrim", "trimwrite", "randtrimwrite")
 
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class ColdRecoveryParams:
     """The G3 protocol (docs/method.md): N sessions stored, settled, proven cold, and read once at the same moment."""
 
@@ -170,16 +170,16 @@ class SteadyParams:
     runtime_s: Seconds
     round_bytes: SizeBytes = 0
     precondition_passes: int = 2
+    compressible_share: float = 0.0
     page_bytes: int = 0
 
-    __pydantic_config__ = _STRICT
-
-    compressible_share: float = 0.0
-
-@dataclass(frozen=True, slots=True)
     def __post_init__(self) -> None:
         check_compressible(self.compressible_share)
 
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class KvPagesParams:
     """Whole pages through the store's own reader and writer, `concurrency` I/Os under way at any moment.
 
@@ -229,16 +229,16 @@ class ChurnParams:
     queue_depth: Count = 8
     rate_bytes_per_s: RateBytes = 0
     page_bytes: SizeBytes = 0
+    compressible_share: float = 0.0
     hook: str = ""
 
-    __pydantic_config__ = _STRICT
-
-    compressible_share: float = 0.0
-    def kept_bytes(self, storage: Storage | None) -> int:
-        """The working set: twice the array's declared cache at least, and enough for several at every queue place."""
     def __post_init__(self) -> None:
         check_compressible(self.compressible_share)
 
+    __pydantic_config__ = _STRICT
+
+    def kept_bytes(self, storage: Storage | None) -> int:
+        """The working set: twice the array's declared cache at least, and enough for several at every queue place."""
         cache_bytes = storage.array_cache_bytes or 0 if storage else 0
         return max(self.working_set_bytes, 2 * cache_bytes, 4 * self.queue_depth * self.page_bytes)
 

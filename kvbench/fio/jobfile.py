@@ -122,14 +122,6 @@ def randseed(salt: str, job: str) -> int:
     return 1 + int.from_bytes(hashlib.blake2b(f"{salt}/{job}".encode(), digest_size=4).digest()) // 2
 
 
-def _job_file(name: str, options: Mapping[str, str], paths: Sequence[Path], size_bytes: int, salt: str) -> str:
-    lines = [_HEADER + "[global]", "thread=1", *(_line(key, value) for key, value in options.items())]
-    for number, path in enumerate(paths):
-        job = f"{name}.{number}"
-        filename = str(path).replace(":", "\\:")  # fio splits a list of files at colons
-        lines += ["", f"[{job}]", _line("filename", filename), f"size={size_bytes}", f"randseed={randseed(salt, job)}"]
-    return "\n".join(lines) + "\n"
-
 def _bytes_of(params: FioParams | SteadyParams) -> dict[str, str]:
     """What is written: new bytes in every block, of which as much as is stated compresses away."""
     if not params.compressible_share:
@@ -138,6 +130,14 @@ def _bytes_of(params: FioParams | SteadyParams) -> dict[str, str]:
     chunk = str(_COMPRESSED_BYTES)
     return {"refill_buffers": "1", "buffer_compress_percentage": percentage, "buffer_compress_chunk": chunk}
 
+
+def _job_file(name: str, options: Mapping[str, str], paths: Sequence[Path], size_bytes: int, salt: str) -> str:
+    lines = [_HEADER + "[global]", "thread=1", *(_line(key, value) for key, value in options.items())]
+    for number, path in enumerate(paths):
+        job = f"{name}.{number}"
+        filename = str(path).replace(":", "\\:")  # fio splits a list of files at colons
+        lines += ["", f"[{job}]", _line("filename", filename), f"size={size_bytes}", f"randseed={randseed(salt, job)}"]
+    return "\n".join(lines) + "\n"
 
 
 def _line(key: str, value: str) -> str:
