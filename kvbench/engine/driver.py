@@ -32,7 +32,8 @@ from kvbench.store.content import FaultKind
 from kvbench.store.core import Done, PageStore, SetTimer, Timer
 from kvbench.store.hashing import Rendezvous
 from kvbench.store.placement import ByPage
-from kvbench.store.real import FaultReport, Io, RealNodes
+from kvbench.store.protocol import Io
+from kvbench.store.real import FaultReport, RealNodes
 
 _WRONG_CONTENT = frozenset(FaultKind) - {FaultKind.MISSING, FaultKind.FULL, FaultKind.ERROR}
 

@@ -98,6 +98,11 @@ class PageContent:
             return replace(fault, detail=f"{fault.detail}; it is {'intact' if whole else 'damaged'}")
         return self._first_difference(_rows(buffer), self._block_words(key))
 
+    def key_of(self, buffer: memoryview) -> PageKey | None:
+        """The page that a header names; None where there is no header."""
+        magic, _, digest, rank, *_ = _FIELDS.unpack_from(buffer)
+        return PageKey(digest, rank) if magic == _MAGIC else None
+
     def verify_header(self, buffer: memoryview, key: PageKey) -> Fault | None:
         """Check the header alone: `buffer` needs to hold no more than the first block."""
         magic, version, digest, rank, salt, page_bytes, _ = _FIELDS.unpack_from(buffer)

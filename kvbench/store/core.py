@@ -13,7 +13,7 @@ asked for the mover's, and how much each node gets the weights'.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kvbench.store.cluster import ClusterView, Role
@@ -105,11 +105,13 @@ class PageStore:
         self._next_io = self._next_timer = 0
         self._timer_at_ns: int | None = None
 
-    def load(self, index: Mapping[PageKey, int] | Iterable[tuple[PageKey, int]]) -> None:
-        """Take over the pages that were found on the nodes: page → node, or pairs where a page has several copies."""
-        for page, node in index.items() if isinstance(index, Mapping) else index:
-            self.directory.add(page, node)
-            self._mover.stored(page, node, self.directory)
+    def load(self, found: Iterable[tuple[Sequence[PageKey], int]]) -> None:
+        """Take over the pages that were found: those that lie one after the other, and their node."""
+        for pages, node in found:
+            self.directory.layout.append(node, pages)
+            for page in pages:
+                self.directory.add(page, node)
+                self._mover.stored(page, node, self.directory)
 
     def holds(self, page: PageKey) -> bool:
         """Whether a read of the page would be a hit: it is stored on a node that is up."""

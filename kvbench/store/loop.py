@@ -8,8 +8,8 @@ from itertools import islice
 from threading import Event, Lock
 
 from kvbench.errors import StepError
-from kvbench.store.core import Done, Status
-from kvbench.store.real import Io, RealNodes
+from kvbench.store.protocol import Done, Io, Status
+from kvbench.store.real import RealNodes
 
 
 @dataclass(frozen=True, slots=True)

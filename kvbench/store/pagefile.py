@@ -30,11 +30,11 @@ def aligned_buffer(size_bytes: int) -> memoryview:
     return buffer
 
 
-def read(path: Path, buffer: memoryview, direct: bool) -> int:
-    """Fill `buffer` from the start of a file; returns the bytes read, fewer only at the file's end. Raises OSError."""
+def read(path: Path, buffer: memoryview, direct: bool, offset: int = 0) -> int:
+    """Fill `buffer` from a file; returns the bytes read, fewer only at the file's end. Raises OSError."""
     with _opened(path, os.O_RDONLY, direct) as fd:
         done = 0
-        while done < len(buffer) and (count := os.preadv(fd, [buffer[done:]], done)):
+        while done < len(buffer) and (count := os.preadv(fd, [buffer[done:]], offset + done)):
             done += count
         return done
 

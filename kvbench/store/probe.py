@@ -24,11 +24,11 @@ from kvbench.host.telemetry import Sampler, bytes_read_between, wait_idle
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.probes import Context, KvPagesParams
 from kvbench.store import page_figures as figures
-from kvbench.store.core import Delete, Read, Write
 from kvbench.store.keys import DIGEST_BYTES, PageKey
 from kvbench.store.loop import ClosedLoop
 from kvbench.store.page_figures import Seen, Transfer
-from kvbench.store.real import FaultReport, Io, RealNodes
+from kvbench.store.protocol import Delete, Io, Read, Write
+from kvbench.store.real import FaultReport, RealNodes
 
 _SPARE_WORKERS = 2  # a node: they fill and check pages while others are in their I/O
 

@@ -1,7 +1,7 @@
 """Carries the page store's commands out on directories, one per node, with worker threads in long reads and writes.
 
-A worker owns an aligned buffer of one page. It stamps `service_ns` around the I/O alone, and then checks every byte
-that it has read. Whatever is not `Status.OK` comes with a `FaultReport`.
+A worker owns an aligned buffer of one page, or of a run of them. It stamps `service_ns` around the I/O alone, and then
+checks every byte that it has read. Whatever is not `Status.OK` comes with a `FaultReport`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
 from threading import BoundedSemaphore, Lock, Thread
@@ -19,10 +20,11 @@ from types import TracebackType
 from kvbench import clock
 from kvbench.store import pagefile
 from kvbench.store.content import BLOCK_BYTES, Fault, FaultKind, PageContent
-from kvbench.store.core import Delete, Done, Read, Status, Sync, Write
+from kvbench.store.extents import Extents, Piece
 from kvbench.store.keys import PageKey
+from kvbench.store.protocol import Copy, Delete, Done, Io, Read, Status, Sync, Write
 
-Io = Read | Write | Delete | Sync
+Faults = dict[PageKey | None, Fault]  # page → what is wrong with it; None: the node itself
 Slots = AbstractContextManager[bool | None]  # one for every I/O that may be under way
 
 _HANG_NS = 10 * 10**9  # no I/O that still ends takes longer
@@ -60,55 +62,104 @@ class RateLimit:
 
 
 class _Worker:
-    """One page's memory, and the I/O of one command at a time."""
+    """The memory of a run of pages, and the I/O of one command at a time.
 
-    def __init__(
-        self, directory: Path, content: PageContent, direct: bool, limit: RateLimit | None, slots: Slots
-    ) -> None:
-        self._directory, self._content, self._direct, self._limit = directory, content, direct, limit
-        self._slots = slots
-        self._buffer = pagefile.aligned_buffer(content.file_bytes)
+    `nodes` are the files and the rate limits of all nodes: a copy reads from one and writes to another.
+    """
 
-    def carry_out(self, command: Io) -> tuple[int, int, Fault | None]:
-        """Returns when the I/O began and ended (monotonic), and what was wrong with it or with the page."""
-        if isinstance(command, Write):
-            self._content.fill(self._buffer, command.page)
-        elif isinstance(command, Read):
-            self._content.spoil(self._buffer)
-        count, fault = 0, None
-        with self._slots:
-            began_ns = clock.monotonic_ns()
-            try:
-                count = self._do(command)
-            except OSError as error:
-                fault = _os_fault(error)
-            if self._limit:
-                clock.sleep_s((self._limit.pass_at_ns(began_ns, count) - clock.monotonic_ns()) / 1e9)
-            ended_ns = clock.monotonic_ns()
-        if isinstance(command, Read) and fault is None:
-            fault = self._check(command.page, count)
-        return began_ns, ended_ns, fault
+    def __init__(self, nodes: Sequence[_Node], content: PageContent, run_pages: int, slots: Slots) -> None:
+        self._nodes, self._content, self._run_pages, self._slots = nodes, content, run_pages, slots
+        self._slot_bytes = content.file_bytes
+        self._buffer = pagefile.aligned_buffer(content.file_bytes * run_pages)
 
-    def _do(self, command: Io) -> int:
-        """Returns the bytes that were moved. Raises OSError."""
-        path = _path(self._directory, command)
+    def carry_out(self, command: Io) -> tuple[int, int, Faults]:
+        """Returns when the I/O began and ended (monotonic), and what was wrong with it or with its pages.
+
+        What is longer than a run goes in several, whose checks then lie within that time.
+        """
+        stamps: list[int] = []
+        faults: Faults = {}
+        for pages in _runs(command, self._run_pages):
+            if isinstance(command, Write):
+                for slot, page in enumerate(pages):
+                    self._content.fill(self._slot(slot), page)
+            elif isinstance(command, Read | Copy):
+                for slot in range(len(pages)):
+                    self._content.spoil(self._slot(slot))
+            with self._slots:
+                stamps.append(clock.monotonic_ns())
+                found = self._do(command, pages, stamps[-1])
+                stamps.append(clock.monotonic_ns())
+            if isinstance(command, Read):
+                found = self._check(pages, found)
+            faults |= found
+        return stamps[0], stamps[-1], faults
+
+    def _do(self, command: Io, pages: Sequence[PageKey], began_ns: int) -> Faults:
+        """Move the bytes, no faster than the nodes may."""
+        node = self._nodes[command.node]
         match command:
             case Read():
-                return pagefile.read(path, self._buffer, self._direct)
+                return self._read(node, pages, began_ns)
             case Write(io):
-                unfinished = path.with_name(f"{path.name}.{io}{pagefile.UNFINISHED}")
-                pagefile.write(path, unfinished, self._buffer, self._direct)
-                return len(self._buffer)
+                return self._write(io, node, pages, began_ns)
+            case Copy(io, _, _, source):
+                faults = self._check(pages, self._read(self._nodes[source], pages, began_ns))
+                return faults or self._write(io, node, pages, began_ns)
             case Delete():
-                path.unlink()
+                return {page: fault for page in pages if (fault := _tried(node.files.delete, page))}
             case Sync():
-                pagefile.sync_directory(path)
-        return 0
+                fault = _tried(pagefile.sync_directory, node.files.directory)
+                return {None: fault} if fault else {}
 
-    def _check(self, page: PageKey, count: int) -> Fault | None:
-        if count < len(self._buffer):
-            return Fault(FaultKind.SHORT, count, f"the file ends after {count} of {len(self._buffer)} bytes")
-        return self._content.verify(self._buffer, page)
+    def _read(self, node: _Node, pages: Sequence[PageKey], began_ns: int) -> Faults:
+        faults: Faults = {}
+        done = moved = 0
+        for piece in node.files.pieces(pages):
+            buffer = self._slot(done, len(piece.pages))
+            done += len(piece.pages)
+            try:
+                count = pagefile.read(piece.path, buffer, node.direct, piece.offset)
+            except OSError as error:
+                faults |= dict.fromkeys(piece.pages, _os_fault(error))
+                continue
+            moved += count
+            for slot, page in enumerate(piece.pages):
+                here = count - slot * self._slot_bytes
+                if here < self._slot_bytes:
+                    detail = f"the file ends after {max(0, here)} of {self._slot_bytes} bytes"
+                    faults[page] = Fault(FaultKind.SHORT, max(0, here), detail)
+        node.pause(began_ns, moved)
+        return faults
+
+    def _write(self, io: int, node: _Node, pages: Sequence[PageKey], began_ns: int) -> Faults:
+        """All pages of a run are written, or none."""
+        buffer = self._slot(0, len(pages))
+        fault = _tried(node.files.write, io, pages, buffer)
+        node.pause(began_ns, 0 if fault else len(buffer))
+        return dict.fromkeys(pages, fault) if fault else {}
+
+    def _check(self, pages: Sequence[PageKey], faults: Faults) -> Faults:
+        """What is wrong with the pages that were read: their I/O, or else their content."""
+        found = {
+            page: faults.get(page) or self._content.verify(self._slot(slot), page) for slot, page in enumerate(pages)
+        }
+        return {page: fault for page, fault in found.items() if fault}
+
+    def _slot(self, first: int, count: int = 1) -> memoryview:
+        return self._buffer[first * self._slot_bytes : (first + count) * self._slot_bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    files: Extents
+    direct: bool
+    limit: RateLimit | None
+
+    def pause(self, began_ns: int, size_bytes: int) -> None:
+        """Let an I/O that began then end no earlier than on the slower medium."""
+        if self.limit:
+            clock.sleep_s((self.limit.pass_at_ns(began_ns, size_bytes) - clock.monotonic_ns()) / 1e9)
 
 
 class RealNodes:
@@ -132,24 +183,31 @@ class RealNodes:
         rate_limit_bytes_per_s: int | None = None,
         workers_per_node: int = 4,
         queue_depth: int | None = None,
+        run_pages: int = 1,
         salt: bytes = b"",
         compressible_share: float = 0.0,
     ) -> None:
         for directory in directories:
             pagefile.prepare_directory(directory, direct)
-        self._directories, self._direct = tuple(directories), direct
         self._content = PageContent(page_bytes, salt, compressible_share)
         self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
         self._abandoned = False
+        self._nodes = [
+            _Node(
+                Extents(directory, self._content.file_bytes, direct),
+                direct,
+                RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None,
+            )
+            for directory in directories
+        ]
         self._threads = []
-        for number, directory in enumerate(directories):
-            limit = RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None
+        for queue in self._queues:
             for _ in range(workers_per_node):
                 content = PageContent(page_bytes, salt, compressible_share)
-                worker = _Worker(directory, content, direct, limit, slots)
-                self._threads.append(Thread(target=self._work, args=(worker, self._queues[number]), daemon=True))
+                worker = _Worker(self._nodes, content, run_pages, slots)
+                self._threads.append(Thread(target=self._work, args=(worker, queue), daemon=True))
         for thread in self._threads:
             thread.start()
 
@@ -185,55 +243,90 @@ class RealNodes:
         """Queue a command at its node; a `Done` with its `io` follows."""
         self._queues[command.node].put(command)
 
-    def scan(self) -> dict[PageKey, int]:
-        """The whole pages on the nodes, by name, size and header; unfinished files are removed.
+    def scan(self) -> list[tuple[tuple[PageKey, ...], int]]:
+        """The whole pages on the nodes by size and header: those of each file in their order, and their node.
 
-        To be called before anything is submitted. Any other page is reported as a fault, and left where it is.
+        To be called before anything is submitted. Unfinished files are removed. Any other page is reported as a fault,
+        and left where it is.
         """
         block = pagefile.aligned_buffer(BLOCK_BYTES)
-        found: dict[PageKey, int] = {}
-        for node, directory in enumerate(self._directories):
-            for path in sorted(directory.iterdir()):
-                if path.suffix == pagefile.UNFINISHED:
-                    path.unlink()
-                elif key := PageKey.from_file_name(path.name):
-                    if fault := self._scan_page(path, key, block):
-                        self._report(key, node, path, fault)
-                    else:
-                        found[key] = node
+        found = []
+        for number, node in enumerate(self._nodes):
+            for _, pieces in groupby(node.files.scan(), key=lambda piece: piece.path):
+                pages = (self._scanned(number, node, piece, block) for piece in pieces)
+                found.append((tuple(page for page in pages if page), number))
         return found
 
-    def _scan_page(self, path: Path, key: PageKey, block: memoryview) -> Fault | None:
+    def _scanned(self, number: int, node: _Node, piece: Piece, block: memoryview) -> PageKey | None:
+        """The page of a slot; None when there is none, or it is not right."""
         try:
-            size_bytes = path.stat().st_size
-            pagefile.read(path, block, self._direct)
+            left_bytes = piece.path.stat().st_size - piece.offset
+            pagefile.read(piece.path, block, node.direct, piece.offset)
         except OSError as error:
-            return _os_fault(error)
-        if size_bytes < self._content.file_bytes:
-            return Fault(FaultKind.SHORT, size_bytes, f"{size_bytes} of {self._content.file_bytes} bytes")
-        return self._content.verify_header(block, key)
+            self._report(piece.pages[0] if piece.pages else None, number, piece.path, _os_fault(error))
+            return None
+        key = piece.pages[0] if piece.pages else self._content.key_of(block)
+        if key is None:
+            return None  # the hole that a deleted page has left
+        if left_bytes < self._content.file_bytes:
+            detail = f"{left_bytes} of {self._content.file_bytes} bytes"
+            fault: Fault | None = Fault(FaultKind.SHORT, left_bytes, detail)
+        else:
+            fault = self._content.verify_header(block, key)
+        if fault:
+            self._report(key, number, piece.path, fault)
+            return None
+        if not piece.pages:
+            node.files.found(key, piece.path, piece.offset // self._content.file_bytes)
+        return key
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while (command := queue.get()) and not self._abandoned:
-            began_ns, ended_ns, fault = worker.carry_out(command)
+            places = self._paths(command)
+            began_ns, ended_ns, faults = worker.carry_out(command)
             if self._abandoned:
                 break
             if self._on_io:
                 self._on_io(command.io, began_ns, ended_ns)
-            if fault:
-                key = None if isinstance(command, Sync) else command.page
-                self._report(key, command.node, _path(self._directories[command.node], command), fault)
-            status = _STATUS.get(fault.kind, Status.CORRUPT) if fault else Status.OK
-            self._on_done(Done(command.io, status, ended_ns - began_ns))
+            for page, fault in faults.items():
+                self._report(page, command.node, places.get(page, self._nodes[command.node].files.directory), fault)
+            self._on_done(_done(command, ended_ns - began_ns, faults))
         queue.put(None)  # for the next worker
+
+    def _paths(self, command: Io) -> dict[PageKey | None, Path]:
+        """Where the pages of a command lie, or will lie."""
+        files = self._nodes[command.source if isinstance(command, Copy) else command.node].files
+        return {page: piece.path for piece in files.pieces(_pages(command)) for page in piece.pages}
 
     def _report(self, key: PageKey | None, node: int, path: Path, fault: Fault) -> None:
         if self._on_fault:
             self._on_fault(FaultReport(key, node, path, fault.offset, fault.kind, fault.detail))
 
 
-def _path(directory: Path, command: Io) -> Path:
-    return directory if isinstance(command, Sync) else directory / command.page.file_name
+def _pages(command: Io) -> tuple[PageKey, ...]:
+    return () if isinstance(command, Sync) else (command.page, *command.more)
+
+
+def _runs(command: Io, run_pages: int) -> list[tuple[PageKey, ...]]:
+    """The pages of a command in pieces that fit a worker's memory; one without pages where it has none."""
+    pages = _pages(command)
+    return [pages[at : at + run_pages] for at in range(0, len(pages), run_pages)] or [()]
+
+
+def _done(command: Io, service_ns: int, faults: Faults) -> Done:
+    if not faults:
+        return Done(command.io, Status.OK, service_ns)
+    statuses = {_STATUS.get(fault.kind, Status.CORRUPT) for fault in faults.values()}
+    gravest = max(statuses, key=list(Status).index)
+    return Done(command.io, gravest, service_ns, tuple(page for page in faults if page))
+
+
+def _tried(act: Callable[..., object], *arguments: object) -> Fault | None:
+    try:
+        act(*arguments)
+    except OSError as error:
+        return _os_fault(error)
+    return None
 
 
 def _os_fault(error: OSError) -> Fault:

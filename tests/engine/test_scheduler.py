@@ -360,7 +360,7 @@ def test_pages_of_all_ranks_make_a_hit() -> None:
     assert ranks.page_bytes == 2 * PAGE_BYTES  # of one KV head, which both ranks hold
     pages = PageStore(ClusterView(1), ByPage(Rendezvous()))
     digest = prompt(0, 5).digests[0]
-    pages.load({PageKey(digest, 0): 0})
+    pages.load([((PageKey(digest, 0),), 0)])
     seen = World(EngineCore(ranks, pages)).submit(prompt(0, 5)).run()
     assert (seen.finished[0], seen.reads) == ([0], 0)
     seen.submit(prompt(1, 5, session=0)).run()

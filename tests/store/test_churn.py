@@ -149,9 +149,9 @@ def test_an_io_that_never_ends_does_not_hold_the_run_for_ever(
 ) -> None:
     back, read = Event(), pagefile.read
 
-    def hanging(path: Path, buffer: memoryview, direct: bool) -> int:
+    def hanging(path: Path, buffer: memoryview, direct: bool, offset: int) -> int:
         back.wait(30)
-        return read(path, buffer, direct)
+        return read(path, buffer, direct, offset)
 
     monkeypatch.setattr(pagefile, "read", hanging)
     monkeypatch.setattr(real, "_HANG_NS", 10**7)

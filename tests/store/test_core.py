@@ -47,7 +47,7 @@ class Everywhere:
 
 def store_with(*pages: PageKey, nodes: int = 1) -> PageStore:
     store = PageStore(ClusterView(nodes), Everywhere())
-    store.load(dict.fromkeys(pages, 0))
+    store.load([(pages, 0)])
     return store
 
 

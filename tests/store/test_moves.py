@@ -56,7 +56,7 @@ def filled(placement=None, **options) -> Disks:
 def test_a_page_is_copied_made_durable_read_back_and_only_then_deleted_where_it_was():
     page = next(page for page in PAGES if page_point(page) % 2)  # modulo two nodes it belongs to the second
     core = PageStore(ClusterView(1), ByPage(Modulo()), mover=Mover([Rebalance(ByPage(Modulo()))]))
-    core.load({page: 0})
+    core.load([((page,), 0)])
     assert core.step(0, NodeUp(1)) == [Copy(0, 1, page, 0)]
     assert core.step(1, Done(0, Status.OK, 1)) == [Sync(1, 1)]
     assert core.step(2, Done(1, Status.OK, 1)) == [Read(2, 1, page)]
@@ -145,7 +145,7 @@ def test_a_restart_in_mid_migration_goes_on_from_what_is_found_on_the_nodes():
     placement = ByPage(Ring())
     again = Disks(PageStore(ClusterView(3), placement, mover=Mover([Rebalance(placement)])), 3)
     again.held = disks.held
-    again.core.load([(page, node) for node, held in disks.held.items() for page in held])
+    again.core.load([((page,), node) for node, held in disks.held.items() for page in held])
     again.step(Timer(0))
     again.settle()
     for page in PAGES:

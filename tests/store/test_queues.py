@@ -21,10 +21,8 @@ MB = 10**6
 def store_with(pages=PAGES, **queues) -> PageStore:
     """One node, on which the pages have been written in their order, one extent each `run_pages`."""
     store = PageStore(ClusterView(1), ByPage(Modulo()), queues=Queues(MB, **queues))
-    store.load(dict.fromkeys(pages, 0))
     size = queues.get("run_pages", 1)
-    for at in range(0, len(pages), size):
-        store.directory.layout.append(0, pages[at : at + size])
+    store.load((pages[at : at + size], 0) for at in range(0, len(pages), size))
     return store
 
 

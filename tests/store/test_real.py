@@ -19,10 +19,11 @@ from kvbench.errors import KvbenchError
 from kvbench.store import pagefile
 from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind, PageContent
-from kvbench.store.core import Arrive, Delete, Done, Finish, PageStore, Read, Status, Sync, Write
-from kvbench.store.hashing import Rendezvous
+from kvbench.store.core import Arrive, Copy, Delete, Done, Finish, PageStore, Read, Status, Sync, Write
+from kvbench.store.hashing import Modulo, Rendezvous
 from kvbench.store.keys import PageKey, chain
 from kvbench.store.placement import ByPage
+from kvbench.store.queues import Queues
 from kvbench.store.real import FaultReport, RateLimit, RealNodes
 
 PAGE_BYTES = 64 * 1024
@@ -119,6 +120,96 @@ def test_transfers_that_come_in_parts_are_continued(store, monkeypatch):
     assert store.do("read", PAGE).status is Status.OK
 
 
+# ---------------------------------------------------------------- runs, and pages that move
+
+
+@contextmanager
+def in_runs(root: Path, nodes: int = 1, **options):
+    """A driver whose store writes and reads four pages at a time."""
+    with driving(root, nodes=nodes, run_pages=4, **options) as driver:
+        driver.core = PageStore(ClusterView(nodes), ByPage(Modulo()), queues=Queues(run_pages=4))
+        driver.core.load(driver.nodes.scan())
+        yield driver
+
+
+def ios(driver: Driver, kind: type) -> list[int]:
+    """How many pages each command of a kind had."""
+    return [1 + len(command.more) for *_, commands in driver.log for command in commands if isinstance(command, kind)]
+
+
+def test_a_run_is_one_file_that_is_read_in_one_go_also_after_a_restart(tmp_path, direct, monkeypatch):
+    with in_runs(tmp_path, direct=direct) as store:
+        assert store.do("write", *PAGES[:8]).status is Status.OK
+        assert store.files() == ["00000001.run", "00000002.run"]
+    with in_runs(tmp_path, direct=direct) as again:
+        sizes, read = [], pagefile.read
+
+        def reading(path, buffer, *arguments):
+            sizes.append(len(buffer))
+            return read(path, buffer, *arguments)
+
+        monkeypatch.setattr(pagefile, "read", reading)
+        assert again.do("read", *PAGES[:8]).status is Status.OK
+        assert ios(again, Read) == [4, 4]
+        assert sizes == [4 * FILE_BYTES, 4 * FILE_BYTES]
+        assert again.do("read", PAGES[2]).status is Status.OK
+        assert sizes[2:] == [FILE_BYTES]
+        assert again.faults == []
+
+
+def test_a_damaged_page_of_a_run_is_named_and_the_others_are_good(tmp_path):
+    with in_runs(tmp_path) as store:
+        store.do("write", *PAGES[:4])
+        flip_a_byte(2 * FILE_BYTES + 5000)(store.directories[0] / "00000001.run")
+        finish = store.do("read", *PAGES[:4])
+        assert (finish.status, finish.bad) == (Status.CORRUPT, (PAGES[2],))
+        assert [(fault.key, fault.kind) for fault in store.faults] == [(PAGES[2], FaultKind.CORRUPTED)]
+
+
+def test_a_run_that_ends_early_has_its_last_pages_short(tmp_path):
+    with in_runs(tmp_path) as store:
+        store.do("write", *PAGES[:4])
+        os.truncate(store.directories[0] / "00000001.run", 2 * FILE_BYTES + 100)
+        finish = store.do("read", *PAGES[:4])
+        assert (finish.status, finish.bad) == (Status.SHORT, tuple(PAGES[2:4]))
+
+
+def test_a_page_of_a_run_that_is_deleted_gives_its_space_back_and_stays_away(tmp_path):
+    with in_runs(tmp_path) as store:
+        store.do("write", *PAGES[:4])
+        run = store.directories[0] / "00000001.run"
+        blocks = run.stat().st_blocks
+        assert store.raw(Delete(90, 0, PAGES[1])).status is Status.OK
+        assert (blocks - run.stat().st_blocks) * 512 == pytest.approx(FILE_BYTES, abs=8192)
+    with in_runs(tmp_path) as again:
+        assert [again.core.holds(page) for page in PAGES[:4]] == [True, False, True, True]
+        assert again.do("read", *PAGES[2:4]).status is Status.OK
+        assert again.raw(Delete(91, 0, PAGES[0], tuple(PAGES[2:4]))).status is Status.OK
+        assert again.files() == []
+        assert again.faults == []
+
+
+def test_a_page_that_is_written_alone_after_it_was_in_a_run_is_there_once(tmp_path):
+    with in_runs(tmp_path) as store:
+        store.do("write", *PAGES[:2])
+        assert store.raw(Write(90, 0, PAGES[0])).status is Status.OK
+        assert store.raw(Write(91, 0, PAGES[1])).status is Status.OK
+        assert store.files() == sorted(page.file_name for page in PAGES[:2])
+        assert store.raw(Write(92, 0, PAGES[0], (PAGES[1],))).status is Status.OK
+        assert store.files() == ["00000002.run"]
+
+
+def test_pages_are_copied_from_node_to_node_and_checked_on_the_way(tmp_path):
+    with in_runs(tmp_path, nodes=2) as store:
+        assert store.raw(Write(80, 0, PAGES[0], tuple(PAGES[1:6]))).status is Status.OK  # longer than a run
+        assert store.raw(Copy(81, 1, PAGES[0], 0, tuple(PAGES[1:6]))).status is Status.OK
+        assert store.raw(Read(82, 1, PAGES[0], tuple(PAGES[1:6]))).status is Status.OK
+        flip_a_byte(5000)(store.directories[0] / "00000001.run")
+        done = store.raw(Copy(83, 1, PAGES[0], 0, (PAGES[1],)))
+        assert (done.status, done.bad) == (Status.CORRUPT, (PAGES[0],))
+        assert store.raw(Copy(84, 1, PAGES[8], 0)).status is Status.EIO
+
+
 # ---------------------------------------------------------------- pages that are not what they should be
 
 
@@ -193,7 +284,7 @@ def test_a_damaged_page_is_named_with_its_place_and_is_no_hit(store, damage, sta
 def test_a_read_that_brings_nothing_is_not_taken_for_the_page_that_was_in_memory_before(tmp_path, monkeypatch):
     with driving(tmp_path, workers_per_node=1) as store:
         store.do("write", PAGE)
-        monkeypatch.setattr(pagefile, "read", lambda path, buffer, direct: len(buffer))
+        monkeypatch.setattr(pagefile, "read", lambda path, buffer, *_: len(buffer))
         assert [store.raw(Read(io, 0, PAGE)).status for io in (90, 91)] == [Status.CORRUPT, Status.CORRUPT]
 
 
