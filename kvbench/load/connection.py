@@ -22,6 +22,10 @@ _SO_TIMESTAMPNS = 35  # Linux; Python's socket module does not name it
 _CONTROL_BYTES = socket.CMSG_SPACE(16)
 _READ_BYTES = 256 * 1024
 _TIMESPEC = struct.Struct("qq")
+_MORE_TO_COME = b"}\n\n\r\n"  # ends a chunk with a token, and no reply
+_BATCH = 16  # reads parsed at once: cheaper than one by one, and little is left for the end, when all streams end
+
+_Read = tuple[bytes, list[tuple[int, int, bytes]], int]  # received, control messages, when it was read
 
 
 class Receiver(Protocol):
@@ -54,7 +58,10 @@ class KernelClock:
 
 
 class Connection:
-    """Carries one request at a time. `open` turns False when either side has ended it."""
+    """Carries one request at a time. `open` turns False when either side has ended it.
+
+    While it is `patient`, tokens that have been read and stamped may wait to be parsed together.
+    """
 
     _buffer = memoryview(bytearray(_READ_BYTES))  # one for all: it is emptied before the next read
     _buffers = (_buffer,)
@@ -70,17 +77,19 @@ class Connection:
         self._sock, self._tls, self._poller, self._kernel = sock, tls, poller, kernel
         self.connect_ns = connect_ns
         self.open = True
+        self.patient = False
         self._complete = self._reusable = False
         self._receiver: Receiver | None = None
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0
         self._read_ns: int | None = None
+        self._reads: list[_Read] = []  # not parsed yet
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         poller.add(sock.fileno(), self._on_ready)
 
     def send(self, message: bytes, receiver: Receiver) -> int:
         """Send a whole request; gives the moment at which its first byte was handed to the kernel."""
-        self._receiver = receiver
+        self._receiver, self.patient = receiver, False
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         data = self._tls.encrypt(message) if self._tls else message
@@ -123,19 +132,33 @@ class Connection:
     def _read(self) -> None:
         try:
             size, control, _, _ = self._sock.recvmsg_into(self._buffers, _CONTROL_BYTES)
+            read_ns = clock.monotonic_ns()
+            received = self._tls.decrypt(self._buffer[:size]) if self._tls else self._buffer[:size].tobytes()
         except BlockingIOError:
+            return
+        except ssl.SSLError as error:
+            self._lost(f"TLS: {error.reason}")
             return
         except OSError as error:
             self._lost(error.strerror or str(error))
             return
-        read_ns = clock.monotonic_ns()
-        arrival_ns = self._kernel.arrival_ns(control, self._sent_ns, read_ns)
-        self._stamp_ns, self._read_ns = (read_ns, None) if arrival_ns is None else (arrival_ns, read_ns)
         if not size:
             self._lost("the server closed the connection")
             return
+        self._reads.append((received, control, read_ns))
+        if not self.patient or len(self._reads) == _BATCH or not received.endswith(_MORE_TO_COME):
+            self.parse()
+
+    def parse(self) -> None:
+        """Parse what has been read so far."""
+        reads, self._reads = self._reads, []
+        for received, control, read_ns in reads:
+            arrival_ns = self._kernel.arrival_ns(control, self._sent_ns, read_ns)
+            self._stamp_ns, self._read_ns = (read_ns, None) if arrival_ns is None else (arrival_ns, read_ns)
+            self._feed(received)
+
+    def _feed(self, received: bytes) -> None:
         try:
-            received = self._tls.decrypt(self._buffer[:size]) if self._tls else self._buffer[:size]
             if self._receiver is not None:
                 self._parser.feed_data(received)
             elif received:
@@ -144,8 +167,6 @@ class Connection:
             raise error.__context__ or error from None  # what our own callbacks raised
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._lost(f"not HTTP: {error}")
-        except ssl.SSLError as error:
-            self._lost(f"TLS: {error.reason}")
         if self._complete:
             self._complete = False
             self._end()
@@ -158,6 +179,7 @@ class Connection:
             receiver.on_end(self._stamp_ns, "")
 
     def _lost(self, problem: str) -> None:
+        self.parse()
         receiver = self._receiver
         self.close()
         if receiver is not None:

@@ -12,15 +12,13 @@ from kvbench.load.reply import Reply, error_text
 from kvbench.load.result import Limits, Request, RequestRow
 from kvbench.load.sse import EventParser
 
-_BATCH_EVENTS = 16  # decoded at once: cheaper than one by one, and little is left for the end, when all streams end
 _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
 
 
 class Exchange:
-    """Receives the reply to one request.
+    """Receives the reply to one request. `finished` is called once, with this.
 
-    Until the first token each event is decoded as it comes, since the limits depend on it; after it, in batches.
-    `finished` is called once, with this.
+    Until the first token each read is parsed as it comes, since the limits depend on it; after it, in batches.
     """
 
     def __init__(self, request: Request, endpoint: Endpoint, due_ns: int, finished: Callable[[Exchange], None]) -> None:
@@ -41,8 +39,6 @@ class Exchange:
         self._headers: dict[str, str] = {}
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
-        self._payloads: list[bytes] = []
-        self._stamps_ns: list[int] = []
         self._last_event_ns = 0
 
     def send(self, connection: Connection) -> None:
@@ -62,17 +58,21 @@ class Exchange:
 
     def expire(self, now_ns: int, limits: Limits) -> None:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
-        overdue = self._overdue(now_ns, limits) if self.sent_ns is not None else None
-        if overdue is None:
+        if self._overdue(now_ns, limits) is None:
             return
-        self._decode()
+        assert self.connection is not None
+        self.connection.parse()  # what has been read by now may say otherwise
+        overdue = self._overdue(now_ns, limits)
+        if overdue is None or self._done_ns:
+            return
         if self.reply.done_ns is not None or self.reply.error:
             self.on_end(now_ns, "")
         else:
             self.fail(*overdue, now_ns)
 
     def _overdue(self, now_ns: int, limits: Limits) -> tuple[str, str] | None:
-        assert self.sent_ns is not None
+        if self.sent_ns is None:
+            return None
         waited_s = (now_ns - self.sent_ns) / 1e9
         waiting_for_first = self.reply.first_token_ns is None
         if waiting_for_first and waited_s > limits.first_token_s:
@@ -97,18 +97,13 @@ class Exchange:
         payloads = self._events.feed(piece)
         if not payloads:
             return
-        self._payloads += payloads
-        self._stamps_ns += [stamp_ns] * len(payloads)
         self._last_event_ns = stamp_ns
-        if self.reply.first_token_ns is None:
-            self._decode()
-            if self.reply.first_token_ns is not None and read_ns is not None:
-                self._read_delay_ns = read_ns - stamp_ns
-        elif len(self._payloads) >= _BATCH_EVENTS:
-            self._decode()
+        self.reply.add(payloads, stamp_ns)
+        if self.reply.first_token_ns == stamp_ns and self.connection is not None:
+            self.connection.patient = True
+            self._read_delay_ns = None if read_ns is None else read_ns - stamp_ns
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
-        self._decode()
         if self._whole is not None:
             if self._refuses_stream_options() and self._resend():
                 return
@@ -122,11 +117,6 @@ class Exchange:
         self._finish(stamp_ns)
 
     # the rest
-
-    def _decode(self) -> None:
-        if self._payloads:
-            self.reply.add(self._payloads, self._stamps_ns)
-            self._payloads, self._stamps_ns = [], []
 
     def _refuses_stream_options(self) -> bool:
         return self._status in (400, 422) and b"stream_options" in (self._whole or b"")
@@ -155,7 +145,6 @@ class Exchange:
         return "malformed", f"not a stream of events: {text}"
 
     def _finish(self, now_ns: int) -> None:
-        self._decode()
         self._done_ns = self.reply.done_ns or now_ns
         self._finished(self)
 

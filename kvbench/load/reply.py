@@ -13,6 +13,7 @@ from typing import Any
 from pydantic_core import from_json
 
 HEAD_CHARACTERS = 64  # kept of every text, to compare the beginnings of texts of different lengths
+_HEAD_BYTES = 4 * HEAD_CHARACTERS  # in UTF-8, at most
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
 
@@ -22,12 +23,14 @@ class Reply:
 
     A token event is one with text: content, reasoning, or a tool call. `shared_reads` counts those that came in the
     same read as the token event before them and so have no stamp of their own; `first_shared` says that the first
-    token is one of such a group. `output_head` is how the text begins. Token counts are the server's, from `usage`;
-    None where it sent none.
+    token is one of such a group. Token counts are the server's, from `usage`; None where it sent none.
     """
 
     __slots__ = (
+        "_after",
+        "_before",
         "_digest",
+        "_head",
         "cached_tokens",
         "completion_tokens",
         "done_ns",
@@ -37,7 +40,6 @@ class Reply:
         "first_token_ns",
         "last_token_ns",
         "malformed",
-        "output_head",
         "prompt_tokens",
         "shared_reads",
         "token_events",
@@ -56,7 +58,8 @@ class Reply:
         self.first_shared = False
         self.error = ""
         self.malformed = ""
-        self.output_head = ""
+        self._before = self._after = b""  # what stood around the text of the last chunk
+        self._head = b""
         self._digest = blake2b(digest_size=16)
 
     @property
@@ -69,32 +72,63 @@ class Reply:
         """BLAKE2b of the joined text in UTF-8, as hexadecimal; "" for no text."""
         return self._digest.hexdigest() if self.token_events else ""
 
-    def add(self, payloads: Sequence[bytes], stamps_ns: Sequence[int]) -> None:
-        """Take the data of further events, each with the stamp of its read."""
-        for payload, document, stamp_ns in zip(payloads, _documents(payloads), stamps_ns, strict=True):
-            if type(document) is dict:
-                try:
-                    self._add_chunk(document, stamp_ns)
-                except (AttributeError, TypeError, ValueError):  # a field that is not of the API's type
-                    self.malformed = self.malformed or f"not a completion chunk: {_quote(payload)}"
-            elif payload.strip() == _DONE:
-                self.done_ns = stamp_ns
-            elif payload.strip():
-                self.malformed = self.malformed or f"not a JSON object: {_quote(payload)}"
+    @property
+    def output_head(self) -> str:
+        """How the text begins."""
+        return self._head.decode("utf-8", "replace")[:HEAD_CHARACTERS]
 
-    def _add_chunk(self, chunk: dict[str, Any], stamp_ns: int) -> None:
+    def add(self, payloads: Sequence[bytes], stamp_ns: int) -> None:
+        """Take the data of the events of one read.
+
+        Nearly every chunk differs from one before it in its text alone; then the rest has been parsed already, and a
+        text without quote and backslash is its own JSON.
+        """
+        for payload in payloads:
+            text = payload[len(self._before) : -len(self._after)]
+            if (
+                text
+                and payload.startswith(self._before)
+                and payload.endswith(self._after)
+                and b'"' not in text
+                and b"\\" not in text
+            ):
+                self._add_text(text, stamp_ns)
+            else:
+                self._add_event(payload, stamp_ns)
+
+    def _add_event(self, payload: bytes, stamp_ns: int) -> None:
+        if payload.strip() == _DONE:
+            self.done_ns = stamp_ns
+        elif type(chunk := _document(payload)) is dict:
+            try:
+                self._add_chunk(chunk, payload, stamp_ns)
+            except (AttributeError, TypeError, ValueError):  # a field that is not of the API's type
+                self.malformed = self.malformed or f"not a completion chunk: {_quote(payload)}"
+        elif payload.strip():
+            self.malformed = self.malformed or f"not a JSON object: {_quote(payload)}"
+
+    def _add_chunk(self, chunk: dict[str, Any], payload: bytes, stamp_ns: int) -> None:
         if chunk.get("error"):
             self.error = self.error or error_text(chunk)
             return
         if usage := chunk.get("usage"):
             self._add_usage(usage)
-        for choice in chunk.get("choices") or ():
+        choices = chunk.get("choices") or ()
+        for choice in choices:
             if reason := choice.get("finish_reason"):
                 self.finish_reason = str(reason)
-            if text := _text(choice):
+            if text := _text(choice).encode("utf-8", "surrogatepass"):
                 self._add_text(text, stamp_ns)
+                if len(choices) == 1:
+                    self._remember(payload, text)
 
-    def _add_text(self, text: str, stamp_ns: int) -> None:
+    def _remember(self, payload: bytes, text: bytes) -> None:
+        """Keep what stands around the text, if it is sure where that is."""
+        before, quote, after = payload.partition(b'"%b"' % text)
+        if quote and quote not in after and b"\\" not in payload:
+            self._before, self._after = before + b'"', b'"' + after
+
+    def _add_text(self, text: bytes, stamp_ns: int) -> None:
         if stamp_ns == self.last_token_ns:
             self.shared_reads += 1
             self.first_shared |= stamp_ns == self.first_token_ns
@@ -102,9 +136,9 @@ class Reply:
             self.first_token_ns = stamp_ns
         self.last_token_ns = stamp_ns
         self.token_events += 1
-        if len(self.output_head) < HEAD_CHARACTERS:
-            self.output_head = (self.output_head + text)[:HEAD_CHARACTERS]
-        self._digest.update(text.encode("utf-8", "surrogatepass"))
+        if len(self._head) < _HEAD_BYTES:
+            self._head += text
+        self._digest.update(text)
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:
         if (count := usage.get("prompt_tokens")) is not None:
@@ -151,21 +185,14 @@ def _text(choice: Mapping[str, Any]) -> str:
     return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
 
 
-def _documents(payloads: Sequence[bytes]) -> list[object]:
-    """Each payload as JSON, or None. Decoded as one array, since the cost of a call is most of a token's."""
-    joined = b",".join(b"null" if payload == _DONE else payload for payload in payloads)
-    try:
-        documents: list[object] = from_json(b"[" + joined + b"]")
-    except ValueError:
-        documents = []
-    if len(documents) == len(payloads):
-        return documents
-    return [_document(payload) for payload in payloads]
-
-
 def _document(payload: bytes) -> object:
+    """The payload as JSON, or None."""
     try:
-        return json.loads(payload)
+        return from_json(payload)
+    except ValueError:
+        pass
+    try:
+        return json.loads(payload)  # takes half a surrogate pair, too
     except ValueError:
         return None
 

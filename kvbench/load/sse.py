@@ -58,9 +58,4 @@ class EventParser:
 
 def _is_one_plain_event(piece: bytes) -> bool:
     """Whether `piece` is exactly `data: …\\n\\n`, which is how nearly every token of nearly every server comes."""
-    return (
-        piece.startswith(b"data: ")
-        and piece.find(b"\n") == len(piece) - 2
-        and piece.endswith(b"\n\n")
-        and b"\r" not in piece
-    )
+    return piece[:6] == b"data: " and piece[-2:] == b"\n\n" and piece.count(b"\n") == 2 and b"\r" not in piece

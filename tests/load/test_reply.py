@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from hashlib import blake2b
+from itertools import product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kvbench.load.reply import Reply, error_text
+from kvbench.load.reply import HEAD_CHARACTERS, Reply, error_text
+
+SHAPES = list(product((True, False), ("content", "reasoning", "role"), ({}, {"finish_reason": "stop"})))
 
 
 def text_chunk(text: str, **more: object) -> bytes:
@@ -15,32 +21,48 @@ def text_chunk(text: str, **more: object) -> bytes:
 
 def test_events_of_one_read_share_its_stamp_and_are_counted():
     reply = Reply()
-    reply.add([text_chunk("a"), text_chunk("b"), text_chunk("c")], [10, 10, 20])
+    reply.add([text_chunk("a"), text_chunk("b")], 10)
+    reply.add([text_chunk("c")], 20)
     assert (reply.first_token_ns, reply.last_token_ns) == (10, 20)
     assert (reply.token_events, reply.shared_reads, reply.first_shared) == (3, 1, True)
 
 
 def test_a_later_shared_read_does_not_taint_the_first_token():
     reply = Reply()
-    reply.add([text_chunk("a"), text_chunk("b"), text_chunk("c")], [10, 20, 20])
+    reply.add([text_chunk("a")], 10)
+    reply.add([text_chunk("b"), text_chunk("c")], 20)
     assert (reply.shared_reads, reply.first_shared) == (1, False)
 
 
 def test_the_digest_depends_on_the_text_and_not_on_how_it_is_cut():
     one, other, different = Reply(), Reply(), Reply()
-    one.add([text_chunk("缓存"), text_chunk("命中")], [1, 2])
-    other.add([text_chunk("缓存命中")], [1])
-    different.add([text_chunk("缓存命")], [1])
+    one.add([text_chunk("缓存"), text_chunk("命中")], 1)
+    other.add([text_chunk("缓存命中")], 1)
+    different.add([text_chunk("缓存命")], 1)
     assert one.output_digest == other.output_digest != different.output_digest
     assert Reply().output_digest == ""
 
 
 def test_half_a_surrogate_pair_in_each_of_two_chunks_is_text():
     reply = Reply()
-    reply.add(
-        [b'{"choices":[{"delta":{"content":"\\ud83d"}}]}', b'{"choices":[{"delta":{"content":"\\ude00"}}]}'], [1, 2]
-    )
+    reply.add([b'{"choices":[{"delta":{"content":"\\ud83d"}}]}', b'{"choices":[{"delta":{"content":"\\ude00"}}]}'], 1)
     assert (reply.token_events, reply.malformed) == (2, "")
+
+
+@given(st.lists(st.tuples(st.sampled_from(['"', "\\", "a", "缓", "\n", "null", "[DONE]"]), st.sampled_from(SHAPES))))
+def test_what_a_chunk_shares_with_the_one_before_never_hides_what_it_says(chunks):
+    reply, texts, finish = Reply(), [], ""
+    for stamp, (text, shape) in enumerate(chunks):
+        ascii_only, key, more = shape
+        choice = {"index": 0, "delta": {"model": "a", key: text}, **more}
+        reply.add([json.dumps({"model": "a", "choices": [choice]}, ensure_ascii=ascii_only).encode()], stamp)
+        texts.append(text if key != "role" else "")
+        finish = more.get("finish_reason") or finish
+    said = "".join(texts)
+    assert reply.output_digest == (blake2b(said.encode(), digest_size=16).hexdigest() if said else "")
+    assert reply.output_head == said[:HEAD_CHARACTERS]
+    assert reply.token_events == sum(map(bool, texts))
+    assert (reply.finish_reason, reply.malformed) == (finish, "")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +71,7 @@ def test_half_a_surrogate_pair_in_each_of_two_chunks_is_text():
 )
 def test_what_is_no_completion_chunk_is_malformed_and_quoted(payload):
     reply = Reply()
-    reply.add([text_chunk("a"), payload, text_chunk("b", finish_reason="stop")], [1, 2, 3])
+    reply.add([text_chunk("a"), payload, text_chunk("b", finish_reason="stop")], 1)
     error_class, text = reply.failure(None)
     assert error_class == "malformed"
     assert payload.decode() in text
@@ -63,7 +85,7 @@ def test_what_is_no_completion_chunk_is_malformed_and_quoted(payload):
 def test_the_servers_count_is_held_against_what_was_asked(completion_tokens, expected, error_class):
     reply = Reply()
     usage = json.dumps({"choices": [], "usage": {"completion_tokens": completion_tokens}}).encode()
-    reply.add([text_chunk("a", finish_reason="length"), usage, b"[DONE]"], [1, 2, 3])
+    reply.add([text_chunk("a", finish_reason="length"), usage, b"[DONE]"], 1)
     assert reply.failure(expected)[0] == error_class
 
 

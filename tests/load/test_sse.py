@@ -91,7 +91,7 @@ def check(stream: bytes, split, expected: Expected) -> None:
     assert len(events) == expected.events
     reply = Reply()
     for place, event in enumerate(events):
-        reply.add([event], [place])
+        reply.add([event], place)
     assert reply.first_token_ns == expected.first
     assert reply.token_events == expected.tokens
     assert (reply.prompt_tokens, reply.completion_tokens, reply.cached_tokens) == expected.usage
