@@ -47,11 +47,11 @@ class Run:
         self.plan = plan
         self.rows = [Row(step, by_step.get(step.id)) for step in plan.steps]
         self.at = {step.cell: _at(step) for step in plan.steps}
-        self._selections: dict[tuple[str, str, str], list[Cell]] = {}
+        self._selections: dict[tuple[str, str, str, str], list[Cell]] = {}
 
     def cells(self, check: Check) -> list[Cell]:
         """The cells of a check, by concurrency; none where no such step was planned."""
-        key = (check.step, check.arms, check.divide_by)
+        key = (check.step, check.arms, check.divide_by, check.only_if)
         if key not in self._selections:
             self._selections[key] = list(self._select(check))
         cells = self._selections[key]
@@ -62,7 +62,7 @@ class Run:
         rows: dict[tuple[int, str], list[Row]] = {}
         for row in self.rows:
             step = row.step
-            if step.kind == check.step and step.arm in arms:
+            if step.kind == check.step and step.arm in arms and not _states_as_false(row.measurement, check.only_if):
                 rows.setdefault((step.params.get("concurrency", 0), step.cell), []).append(row)
         for (_, name), chosen in sorted(rows.items()):
             names = {row.step.arm for row in chosen}
@@ -70,6 +70,11 @@ class Run:
 
     def arm(self, role: Role) -> Arm | None:
         return next((arm for arm in self.plan.target.arms if arm.role == role), None)
+
+
+def _states_as_false(measurement: Measurement | None, fact: str) -> bool:
+    """One that fails to state it is judged, and found without its figure."""
+    return bool(fact) and measurement is not None and measurement.facts.get(fact) is False
 
 
 def _at(step: Step) -> str:

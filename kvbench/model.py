@@ -220,6 +220,7 @@ class Check:
     arms: Literal["all", "dut", "baseline", "storage", "recompute", "own_store"] = "all"
     divide_by: str = ""
     at: Literal["every", "highest"] = "every"
+    only_if: str = ""  # a fact; measurements that state it as false are left out
     note_above: float | None = None  # a pass beyond this value carries `note`
     note: str = ""
     demonstration: Literal["judge", "warn", "skip", "known"] = "judge"

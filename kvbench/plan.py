@@ -136,13 +136,25 @@ def total_cost(plan: Plan, steps: Sequence[Step], shapes: Mapping[str, ModelShap
     """What the steps take together: times and bytes added, space at its highest (added too when data is kept)."""
     costs = [cost(step, plan, shapes) for step in steps]
     spaces = [c.space_bytes for c in costs]
+    kept = _kept_bytes(plan, steps, costs)
     return Cost(
         seconds=sum(c.seconds for c in costs),
-        written_bytes=sum(c.written_bytes for c in costs),
-        space_bytes=sum(spaces) if plan.keep_data else max(spaces, default=0),
+        written_bytes=sum(c.written_bytes for c in costs) + kept,
+        space_bytes=(sum(spaces) if plan.keep_data else max(spaces, default=0)) + kept,
+        kept_bytes=kept,
         read_bytes=sum(c.read_bytes for c in costs),
         evidence_bytes=sum(c.evidence_bytes for c in costs),
     )
+
+
+def _kept_bytes(plan: Plan, steps: Sequence[Step], costs: Sequence[Cost]) -> int:
+    """Of arms on the same nodes once."""
+    kept: dict[tuple[str, ...], int] = {}
+    for step, taken in zip(steps, costs, strict=True):
+        storage = plan.target.arm(step.arm).storage if step.arm else None
+        if storage:
+            kept[storage.nodes] = max(kept.get(storage.nodes, 0), taken.kept_bytes)
+    return sum(kept.values())
 
 
 def parse_params(step: Step) -> Any:
@@ -350,7 +362,7 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         f"about {format_seconds(whole.seconds)} (an estimate from assumed rates)",
         f"writes {format_bytes(whole.written_bytes)}, reads {format_bytes(whole.read_bytes)}, "
         f"holds at most {format_bytes(whole.space_bytes)} at any moment; "
-        + ("the data is kept" if plan.keep_data else "everything is removed at the end"),
+        + ("the data is kept" if plan.keep_data or plan.destroy_data else "everything is removed at the end"),
         f"leaves about {format_bytes(whole.evidence_bytes)} of evidence in the run folder",
     ]
     for arm in plan.target.arms:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from kvbench import kv
+from kvbench.host.arraycache import filler_bytes
 from kvbench.model import Arm, Measurement, Step, Storage, Target
 from kvbench.units import Count, RateBytes, Seconds, SizeBytes
 
@@ -28,7 +29,9 @@ class Context:
     """What a probe gets beside its step.
 
     `raw_dir` is empty and takes this attempt's evidence. `data_dirs` are folders of our own making on the arm's nodes,
-    one a node, empty, and removed after the step; the probe may write nowhere else.
+    one a node, empty, and removed after the step; the probe may write nowhere else. A node that is a block device
+    stands for itself (`ProbeSpec.on_devices`).
+    `lasting_dirs` are the run's folders on the same nodes, which stay until its end: for what all its steps share.
     `engine` is running and answers, or None. `progress(text, share)` says what runs now; share is 0 to 1 or None.
     `survivors` takes note of processes that the probe starts, so that a resumed run can end what outlived it.
     """
@@ -43,6 +46,7 @@ class Context:
     deadline_ns: int
     progress: Callable[[str, float | None], None]
     survivors: Survivors
+    lasting_dirs: tuple[Path, ...] = ()
 
 
 class Probe(Protocol):
@@ -53,11 +57,15 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a step will take: an estimate for the plan and for the space check before it, never a measurement."""
+    """What a step will take: an estimate for the plan and for the space check before it, never a measurement.
+
+    `kept_bytes` are written once for all steps of an arm and stay until the end of the run (`store/filler.py`).
+    """
 
     seconds: float = 0.0
     written_bytes: int = 0
     space_bytes: int = 0  # most that it holds on the arm's nodes at any moment
+    kept_bytes: int = 0
     read_bytes: int = 0
     evidence_bytes: int = 64 * 1024  # what it leaves in the run folder
 
@@ -296,6 +304,7 @@ COLD_RECOVERY_METRICS: Mapping[str, str] = {
     "idle_read_share": "share",
     "residency_before_share": "share",
     "residency_after_share": "share",
+    "array_cache_evicted_ratio": "ratio",  # bytes of other data that were read before ÷ the array's declared cache
     "wave_bandwidth_bytes_per_s": "B/s",
     "peak_bandwidth_bytes_per_s": "B/s",
     "link_use_share": "share",  # peak ÷ what link and medium can give
@@ -346,6 +355,7 @@ PAGE_METRICS: Mapping[str, str] = {
     "idle_read_share": "share",
     "residency_before_share": "share",
     "residency_after_share": "share",
+    "array_cache_evicted_ratio": "ratio",
     "link_use_share": "share",
     "cpu_pressure_share": "share",
     "medium_proven": "count",
@@ -452,12 +462,19 @@ def _cost_cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.M
     pages = params.concurrency * kv.full_pages(params.session_tokens, params.chunk_tokens)
     rank_bytes = shape.page_bytes(arm.engine.tensor_parallel, params.chunk_tokens)
     stored = pages * rank_bytes * arm.engine.tensor_parallel
+    filler = _filler_bytes(arm)
     return Cost(
-        seconds=seconds + 2 * stored / _ASSUMED_BYTES_PER_S,
+        seconds=seconds + (2 * stored + filler) / _ASSUMED_BYTES_PER_S,
         written_bytes=stored,
         space_bytes=stored + stored // 100,
-        read_bytes=stored,
+        kept_bytes=filler,
+        read_bytes=stored + filler,
     )
+
+
+def _filler_bytes(arm: Arm | None) -> int:
+    """What is read before a cold read so that the array's cache holds nothing else."""
+    return filler_bytes(arm.storage.array_cache_bytes) if arm and arm.storage else 0
 
 
 def _cost_steady(params: SteadyParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
@@ -479,8 +496,15 @@ def _cost_pages(params: KvPagesParams, arm: Arm | None, shape: kv.ModelShape | N
     beside = params.write_pages_kept * params.write_page_bytes if params.access == "beside" else 0
     copies = 3 if params.access == "session" else 1
     written = copies * pages_bytes + (pages_bytes if beside else 0)
-    seconds = _SETTLE_S + params.settle_dwell_s + (written + copies * pages_bytes) / _ASSUMED_BYTES_PER_S
-    return Cost(seconds, written, copies * pages_bytes + beside, copies * pages_bytes)
+    filler = _filler_bytes(arm)
+    read = copies * pages_bytes + filler
+    return Cost(
+        seconds=_SETTLE_S + params.settle_dwell_s + (written + read) / _ASSUMED_BYTES_PER_S,
+        written_bytes=written,
+        space_bytes=copies * pages_bytes + beside,
+        kept_bytes=filler,
+        read_bytes=read,
+    )
 
 
 def _cost_churn(params: ChurnParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:

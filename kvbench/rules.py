@@ -50,7 +50,7 @@ def judge_check(check: Check, run: Run) -> list[Finding]:
     if not cells:
         needs_hook = any(step.hook for step in run.plan.gate.steps if step.id == check.step)
         absence = finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"no step {check.step} was planned")
-        return [] if needs_hook else [absence]
+        return [] if needs_hook or check.only_if else [absence]
     return [finding for cell in cells for finding in rule(check, cell, run)]
 
 
@@ -192,8 +192,8 @@ _RULES: Mapping[str, tuple[tuple[str, ...], Callable[[Check, Cell, Run], list[Fi
 
 # ---------------------------------------------------------------- what the arms have in common
 
-# where an engine answers is not what it is
-_ENGINE_KEYS = tuple(field.name for field in fields(Engine) if field.name != "urls")
+# where an engine answers, and to whom, is not what it is
+_ENGINE_KEYS = tuple(field.name for field in fields(Engine) if field.name not in ("urls", "api_key_env"))
 
 
 def _arms_equal(check: Check, run: Run) -> list[Finding]:

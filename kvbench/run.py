@@ -15,6 +15,7 @@ from kvbench.journal import RunFolder
 from kvbench.kv import ModelShape
 from kvbench.model import Measurement, Step
 from kvbench.probes import PROBES, Context, Cost
+from kvbench.store import filler
 from kvbench.units import format_bytes
 
 RESERVE_BYTES = 256 * 2**20  # kept free beside what a step needs: journal, evidence, report
@@ -100,6 +101,7 @@ class _Loop:
                     deadline_ns=start.monotonic_ns + int(limit_s * 1e9),
                     progress=self.observer.progress,
                     survivors=folder.survivors,
+                    lasting_dirs=self.claims.get(step.arm, ()),
                 )
                 if step.engine != "none" and context.arm is not None:
                     self.observer.progress("starting the engine", None)
@@ -135,14 +137,19 @@ class _Loop:
 
     def _check_space(self, step: Step, cost: Cost) -> None:
         nodes = self.claims.get(step.arm, ())
-        per_node = cost.space_bytes // max(1, len(nodes))
-        for path, space_bytes in [(self.folder.path, 0), *((node, per_node) for node in nodes)]:
-            needed, free = space_bytes + RESERVE_BYTES, safety.free_bytes(path)
+        per_node = (cost.space_bytes + cost.kept_bytes) // max(1, len(nodes))
+        for path, space_bytes in [(self.folder.path, 0), *((node, per_node - _kept_bytes(node)) for node in nodes)]:
+            needed, free = max(0, space_bytes) + RESERVE_BYTES, safety.free_bytes(path)
             if free < needed:
                 raise KvbenchError(
                     f"step {step.id} needs {format_bytes(needed)} free at {path}; there are {format_bytes(free)}",
                     f"make room, or shorten the target's session_tokens; then: kvbench resume {self.folder.path}",
                 )
+
+
+def _kept_bytes(node: Path) -> int:
+    """What earlier steps have left there for all."""
+    return sum(file.stat().st_size for file in (node / filler.FOLDER).glob("*"))
 
 
 def _relative_files(folder: Path, root: Path) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ _LABELS = {
     "idle_read_share": "the share of idle reads before the wave",
     "residency_before_share": "the share of KV in the page cache before the wave",
     "residency_after_share": "the share of KV in the page cache after the wave",
+    "array_cache_evicted_ratio": "other data read ÷ the array's declared cache",
     "stored_ratio": "the share of KV bytes that were stored",
     "host_tier_hits": "the number of hits in host memory",
     "allocation_failures": "the number of failed allocations in host memory",

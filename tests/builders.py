@@ -90,6 +90,7 @@ def healthy_values(step: Step, ttft_s: float) -> dict[str, float]:
         "external_hit_ratio": 1.0,
         "stored_bytes": stored,
         "stored_ratio": 1.0,
+        "array_cache_evicted_ratio": 2.0,
         "device_read_bytes": stored,
         "expected_read_bytes": stored,
         "ledger_ratio": 1.0,

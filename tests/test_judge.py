@@ -511,3 +511,34 @@ def test_a_gate_without_deciding_figures_says_that_its_findings_hold():
     step = plan.steps[0]
     verdict = judge(plan, [make_measurement(step, {"processors": Metric(2.0, "count", 1)})])
     assert (verdict.outcome, verdict.why) == (PASS, "All checks hold (1 finding).")
+
+
+# ---------------------------------------------------------------- what not every arm has
+
+
+def with_fact(states: dict[str, bool | None], ratio: float | None = None) -> list:
+    """A healthy run whose waves state of their arm whether an array's cache stands before it, or do not state it."""
+    run = make_run(PLAN, **({} if ratio is None else {"array_cache_evicted_ratio": ratio}))
+    return [
+        replace(measured, facts=measured.facts | {"has_array_cache": stated})
+        if (stated := states.get(next(step.arm for step in PLAN.steps if step.id == step_id))) is not None
+        else measured
+        for step_id, measured in run.items()
+    ]
+
+
+def test_an_array_s_cache_is_asked_about_only_where_there_is_one():
+    verdict = judge(PLAN, with_fact({"dut": True, "local": False}))
+    assert {finding.arm for finding in findings(verdict, "array-cache")} == {"dut"}
+    assert verdict.outcome is PASS
+
+
+def test_a_cache_that_was_not_emptied_takes_the_figures_worth_away():
+    verdict = judge(PLAN, with_fact({"dut": True, "local": False}, ratio=1.9))
+    assert outcome_of(verdict, "array-cache") == {INCONCLUSIVE}
+    assert outcome_of(verdict, "ttft-reduction") == {INCONCLUSIVE}
+
+
+def test_nothing_is_asked_where_no_arm_has_one_and_silence_is_no_no():
+    assert findings(judge(PLAN, with_fact({"dut": False, "local": False}, ratio=0.0)), "array-cache") == []
+    assert outcome_of(judge(PLAN, with_fact({}, ratio=0.0)), "array-cache") == {INCONCLUSIVE}

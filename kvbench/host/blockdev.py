@@ -112,8 +112,13 @@ def medium_of(path: Path, root: Path = _SLASH) -> Medium:
     return Medium(mount, devices, "; ".join(dict.fromkeys(reasons)))
 
 
+def is_network_file_system(fs_type: str) -> bool:
+    """Whether its medium is reached through a server, or a daemon that may stand for one."""
+    return fs_type.startswith(_NETWORK_FILE_SYSTEMS)
+
+
 def _why_no_device(fs_type: str) -> str:
-    if fs_type.startswith(_NETWORK_FILE_SYSTEMS):
+    if is_network_file_system(fs_type):
         return f"{fs_type} reaches its medium through a server or a daemon: this host counts no device bytes"
     return _FILE_SYSTEMS.get(fs_type, f"{fs_type} has no block device")
 

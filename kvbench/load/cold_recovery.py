@@ -16,6 +16,7 @@ from kvbench import clock, content, kv, outputs, plan, process, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
 from kvbench.host import engine_metrics
+from kvbench.host.arraycache import ArrayCache, array_cache
 from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.host.pagecache import Eviction, Residency, evict, residency
 from kvbench.host.pressure import pressure_share
@@ -25,6 +26,7 @@ from kvbench.load.evidence import Expected, Observed, common_metrics, storage_me
 from kvbench.load.scrape import scraping
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.probes import ColdRecoveryParams, Context
+from kvbench.store import filler
 
 _DRAIN_TIMEOUT_S = 300.0
 _QUIET_S = 1.0
@@ -48,6 +50,7 @@ class _Setup:
     vocabulary: int
     sessions: tuple[tuple[int, ...], ...]  # token ids
     media: tuple[Medium, ...]
+    array_cache: ArrayCache
     expected: Expected
 
     @property
@@ -79,6 +82,7 @@ class _Settled:
     stored_bytes: int
     files: int
     eviction: Eviction
+    array_cache_bytes: int  # of other data that were read, so that the array's cache holds nothing else
     residency: Residency | None
     idle_read_bytes: int | None
 
@@ -130,6 +134,7 @@ def _set_up(step: Step, context: Context) -> _Setup:
     sessions = prompts.session_prompts(step.seed, salt, params.concurrency, params.session_tokens, vocabulary)
     pages = kv.full_pages(params.session_tokens, params.chunk_tokens) if arm.kv == "storage" else 0
     tensor_parallel = arm.engine.tensor_parallel
+    media = tuple(medium_of(folder) for folder in context.data_dirs)
     page_bytes = shape.page_bytes(tensor_parallel, params.chunk_tokens) * tensor_parallel if shape else 0
     return _Setup(
         step=step,
@@ -140,7 +145,8 @@ def _set_up(step: Step, context: Context) -> _Setup:
         salt=salt,
         vocabulary=vocabulary,
         sessions=tuple(map(tuple, sessions)),
-        media=tuple(medium_of(folder) for folder in context.data_dirs),
+        media=media,
+        array_cache=array_cache(media, arm.storage.array_cache_bytes if arm.storage else None),
         expected=Expected(
             hit_tokens=params.concurrency * pages * params.chunk_tokens,
             read_bytes=params.concurrency * pages * page_bytes,
@@ -213,12 +219,13 @@ def _settle(setup: _Setup) -> _Settled:
     # after the eviction, which has thrown the engine's own program out too: to read that again is not the wave's work
     warm_up = prompts.session_prompts(setup.step.seed, "warm-up", 1, _WARM_UP_TOKENS, setup.vocabulary)
     client.run(setup.engine.urls, setup.requests(warm_up, 1, "warm-up"), concurrency=1, limits=_limits(setup))
+    evicted_bytes = filler.read_through(setup.array_cache, setup.context)
     wait_idle(setup.devices, _QUIET_S, _DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     clock.sleep_s(setup.params.settle_dwell_s)
     idle_read_bytes = bytes_read_between(before, read_counters(setup.devices)) if setup.devices else None
     resident = residency(setup.context.data_dirs) if setup.stores_kv else None
-    return _Settled(sum(stored), len(stored), eviction, resident, idle_read_bytes)
+    return _Settled(sum(stored), len(stored), eviction, evicted_bytes, resident, idle_read_bytes)
 
 
 def _wave(
@@ -269,6 +276,7 @@ def _wave(
     metrics = figures.wave_metrics(result, source["requests"]) | common_metrics(seen, source, len(requests))
     if setup.stores_kv:
         metrics |= storage_metrics(setup.expected, seen, source, len(requests))
+        metrics["array_cache_evicted_ratio"] = setup.array_cache.metric(settled.array_cache_bytes, source["files"])
         metrics["output_divergence_share"] = _divergence(facts["answers"], source["requests"])
     return metrics, facts
 
@@ -310,6 +318,8 @@ def _facts(setup: _Setup, settled: _Settled, seen: Observed, client_self: Mappin
         "medium_unproven": sorted({medium.why_unproven for medium in setup.media if medium.why_unproven}),
         "stored_files": settled.files,
         "eviction": asdict(settled.eviction),
+        **setup.array_cache.facts(),
+        "array_cache_evicted_bytes": settled.array_cache_bytes,
         "residency_before": settled.residency and asdict(settled.residency),
         "residency_after": seen.residency_after and asdict(seen.residency_after),
         "idle_read_bytes": seen.idle_read_bytes,

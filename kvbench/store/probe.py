@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from kvbench import clock, plan, process
 from kvbench.errors import StepError
+from kvbench.host.arraycache import ArrayCache, array_cache
 from kvbench.host.blockdev import BlockDevice, Counters, Medium, medium_of, read_counters
 from kvbench.host.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
 from kvbench.host.pagecache import residency
@@ -23,6 +24,7 @@ from kvbench.host.pressure import pressure_share
 from kvbench.host.telemetry import Sampler, bytes_read_between, wait_idle
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.probes import Context, KvPagesParams
+from kvbench.store import filler
 from kvbench.store import page_figures as figures
 from kvbench.store.keys import DIGEST_BYTES, PageKey
 from kvbench.store.loop import ClosedLoop
@@ -54,6 +56,8 @@ class _Setup:
     arm: Arm
     params: KvPagesParams
     media: tuple[Medium, ...]
+    array_cache: ArrayCache
+    evicted_bytes: int = 0
     faults: list[FaultReport] = field(default_factory=list)
     transfers: dict[str, Transfer] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -101,6 +105,7 @@ def measure(step: Step, context: Context) -> Measurement:
     metrics = {
         **result.metrics,
         **figures.content(result.reads, setup.source("pages.parquet")),
+        "array_cache_evicted_ratio": setup.array_cache.metric(setup.evicted_bytes, setup.source("evidence.json")),
         **figures.evidence(
             seen, result.bandwidth, pages, setup.source("devices.parquet"), setup.source("evidence.json")
         ),
@@ -126,7 +131,10 @@ def _set_up(step: Step, context: Context) -> _Setup:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     if not params.page_bytes:
         raise StepError(f"{step.id}: the page of the arm's model is not known", "name a model of workloads/models.yaml")
-    return _Setup(step, context, context.arm, params, tuple(medium_of(folder) for folder in context.data_dirs))
+    media = tuple(medium_of(folder) for folder in context.data_dirs)
+    storage = context.arm.storage
+    cache = array_cache(media, storage.array_cache_bytes if storage else None)
+    return _Setup(step, context, context.arm, params, media, cache)
 
 
 # ---------------------------------------------------------------- the accesses
@@ -300,6 +308,9 @@ def _settle(setup: _Setup) -> Settled:
             raise StepError(
                 f"the hook before_wave ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}"
             )
+    if setup.array_cache.filler_bytes:
+        with _phase(setup, "array cache"):
+            setup.evicted_bytes = filler.read_through(setup.array_cache, context)
     with _phase(setup, "settle"):
         return settle(context.data_dirs, setup.devices, setup.params.settle_dwell_s)
 
@@ -330,6 +341,8 @@ def _save(setup: _Setup, seen: Seen, sampler: Sampler) -> None:
     sampler.write_devices(raw_dir / "devices.parquet")
     setup.facts |= {
         "compressible_share": setup.params.compressible_share,
+        **setup.array_cache.facts(),
+        "array_cache_evicted_bytes": setup.evicted_bytes,
         "devices": [device.name for device in setup.devices],
         "medium_unproven": sorted({medium.why_unproven for medium in setup.media if medium.why_unproven}),
         "pages": {phase: len(transfer.ended) for phase, transfer in setup.transfers.items()},
