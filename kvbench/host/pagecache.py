@@ -96,10 +96,12 @@ def why_blind(paths: Iterable[Path], mountinfo: str) -> str:
 
 
 def evict(paths: Iterable[Path]) -> Eviction:
-    """Write the files back and drop them from the page cache; as root, then drop the whole cache too.
+    """Write the files back and drop them from the page cache; what stays then, root drops with the whole cache.
 
-    Success is shown by `residency`, never assumed: pages that are mapped, locked or dirty stay.
+    The whole cache is not dropped without need: every program of the machine would read itself from disk again, and
+    the byte ledger would count it. Success is shown by `residency`: pages that are mapped, locked or dirty stay.
     """
+    paths = tuple(paths)
     count = 0
     for path in _files(paths):
         with _opened(path) as file:
@@ -107,11 +109,13 @@ def evict(paths: Iterable[Path]) -> Eviction:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         count += 1
     method = f"fdatasync and fadvise(DONTNEED), file by file ({count:,})"
+    if not residency(paths).resident_bytes:
+        return Eviction(count, method, "")
     os.sync()
     try:
         _DROP_CACHES.write_text("3")
     except OSError as error:
-        return Eviction(count, method, f"drop_caches: {error.strerror}; cached metadata of the file system stays")
+        return Eviction(count, method, f"drop_caches: {error.strerror}; some pages of the files stay")
     return Eviction(count, f"{method}, then sync and drop_caches=3", "")
 
 

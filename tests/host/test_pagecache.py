@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,12 +65,20 @@ def test_no_bytes_have_no_share(file: Path, method: str) -> None:
     assert residency([file]).share is None
 
 
-def test_what_could_not_be_dropped_is_said(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "drop_caches" in evict([file]).why_incomplete
-    monkeypatch.setattr(pagecache, "_DROP_CACHES", tmp_path / "drop_caches")
-    done = evict([file])
-    assert (done.why_incomplete, (tmp_path / "drop_caches").read_text()) == ("", "3")
-    assert done.method.endswith("then sync and drop_caches=3")
+def test_the_whole_cache_is_dropped_only_for_what_stays_and_what_could_not_be_is_said(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped = tmp_path / "drop_caches"
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        assert len(bytes(mapped)) == SIZE  # pages that are mapped stay when the file is dropped
+        assert "drop_caches" in evict([file]).why_incomplete
+        monkeypatch.setattr(pagecache, "_DROP_CACHES", dropped)
+        done = evict([file])
+        assert (done.why_incomplete, dropped.read_text()) == ("", "3")
+        assert done.method.endswith("then sync and drop_caches=3")
+    dropped.unlink()
+    assert evict([file]).why_incomplete == ""
+    assert not dropped.exists()
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
