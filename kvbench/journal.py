@@ -6,7 +6,6 @@
     RUN/raw/<step>/      evidence of the step's last attempt
     RUN/starts.jsonl     one line for each time that the run was started or revived: by which process, when
     RUN/ended            there once the run is over and nothing may revive it: `finished` or `stopped`
-    RUN/processes.jsonl  process groups that are running now (process.Survivors)
     RUN/verdict.json, requests.parquet, report.*    made from the above, and makeable again
 
 A line counts when it is whole. A kill or a full disk can tear the last one: it is cut off, and its step runs again.
@@ -48,7 +47,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path = path.resolve()  # tools and engines are given paths in it, and may stand elsewhere
-        self.survivors = Survivors(path / "processes.jsonl")
+        self.survivors = Survivors(path)
         self._journal = path / "journal.jsonl"
         self._starts = path / "starts.jsonl"
 

@@ -1,25 +1,27 @@
 """The only place that starts a subprocess.
 
 Every child leads a process group of its own and dies with us: through setpriv the kernel kills it when its parent
-dies, and what it started in turn is found through the run's process list (`Survivors`) when the run is resumed.
+dies, and what slips through is found by its environment (`Survivors`) when the run is resumed.
 No shell, ever.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kvbench import clock
 from kvbench.errors import KvbenchError, StepError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 # cron's PATH lacks the sbin folders, where smartctl and nvme live (docs/decisions/tool-lookup.md).
 _EXTRA_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
@@ -68,7 +70,8 @@ def start(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a child for as long as the `with` block lasts; on leaving, its whole group is ended.
 
-    `env` is added to ours. Raises StepError when the program is missing or cannot be executed.
+    `env` is added to ours; with `survivors`, the child is marked as one of a run. Raises StepError when the program is
+    missing or cannot be executed.
     """
     program = find_tool(argv[0])
     if program is None:
@@ -80,12 +83,10 @@ def start(
         stdout=stdout,
         stderr=stderr,
         cwd=cwd,
-        env={**os.environ, **env} if env else None,
+        env={**os.environ, **(env or {}), **(survivors.env if survivors else {})},
         process_group=0,
     )
     try:
-        if survivors is not None:
-            survivors.add(child.pid)
         yield child
     finally:
         end_group(child)
@@ -109,6 +110,38 @@ def detach(argv: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         )
 
 
+@contextmanager
+def in_parallel(
+    function: Callable[..., None], arguments: Sequence[tuple[Any, ...]]
+) -> Iterator[list[Connection[Any, Any]]]:
+    """Call `function(pipe, *arguments)` in a Python process of its own for each tuple; gives our ends of the pipes.
+
+    Ctrl-C reaches us alone; on leaving, those that still run are ended. A pipe ends with its process.
+    """
+    import multiprocessing
+
+    context = multiprocessing.get_context("spawn")  # nothing of ours is in its memory, and no thread is lost
+    children, pipes = [], []
+    try:
+        for some in arguments:
+            ours, theirs = context.Pipe()
+            children.append(context.Process(target=_call, args=(function, theirs, some), daemon=True))
+            children[-1].start()
+            theirs.close()
+            pipes.append(ours)
+        yield pipes
+    finally:
+        for child in children:
+            child.terminate()
+        for child in children:
+            child.join()
+
+
+def _call(function: Callable[..., None], pipe: Any, arguments: tuple[Any, ...]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    function(pipe, *arguments)
+
+
 def end_group(child: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> int:
     """Terminate the child's process group, wait, then kill what is left. Returns the child's exit code."""
     if child.poll() is None:
@@ -122,7 +155,7 @@ def end_group(child: subprocess.Popen[bytes], grace_s: float = _GRACE_S) -> int:
 def mapped_files(pgid: int) -> set[Path]:
     """The files that the live members of a group that we lead have mapped into their memory."""
     mapped = set()
-    for pid in _group_members(pgid, 0):
+    for pid in _group_members(pgid):
         with suppress(OSError):  # it has ended meanwhile
             lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
             mapped |= {Path(line.split(maxsplit=5)[5]) for line in lines if line.count(" /") == 1}
@@ -166,33 +199,32 @@ def is_running(names: Container[str]) -> bool:
 
 
 class Survivors:
-    """The list, on disk, of process groups that a run has started, so that a resumed run can end what outlived it."""
+    """What a run has started, wherever it is: every child carries the run in its environment, and so does what it
+    starts in turn. A resumed run ends what outlived the one before it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    _NAME = "KVBENCH_CHILD_OF"
 
-    def add(self, pid: int) -> None:
-        with self.path.open("a") as file:
-            file.write(json.dumps({"pid": pid, "started": _start_ticks(pid), "boot_id": clock.boot_id()}) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def __init__(self, run: Path) -> None:
+        self.env = {self._NAME: str(run)}
+        self._mark = f"{self._NAME}={run}".encode()
+
+    def alive(self) -> list[int]:
+        """The processes of the run that live now."""
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and self._marks(entry)]
 
     def end_all(self) -> int:
-        """Kill every group on the list that is still the one we started; returns how many were."""
-        if not self.path.exists():
-            return 0
-        ended = 0
-        for line in self.path.read_text().splitlines():
-            try:
-                entry = json.loads(line)
-                pid, started, boot_id = int(entry["pid"]), entry["started"], entry["boot_id"]
-            except (ValueError, KeyError, TypeError):
-                continue  # a torn last line: its process died with us through the kernel
-            if boot_id == clock.boot_id() and any(_group_members(pid, started)):
-                _signal_group(pid, signal.SIGKILL)
-                ended += 1
-        self.path.unlink()
-        return ended
+        """Kill them all; returns how many there were."""
+        pids = self.alive()
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(pids)
+
+    def _marks(self, entry: Path) -> bool:
+        try:
+            return self._mark in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended meanwhile, or belongs to somebody else
+            return False
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -208,16 +240,11 @@ def _start_ticks(pid: int) -> int:
     return int(fields[19]) if len(fields) > 19 else 0
 
 
-def _group_members(pgid: int, started: int) -> Iterator[int]:
-    """Live members of a group, provided that it is the one that began at `started`.
-
-    A group's id stays taken while it has a member, so members that began no earlier are ours.
-    """
+def _group_members(pgid: int) -> Iterator[int]:
+    """Live members of a process group."""
     for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        fields = _stat_fields(int(entry.name))
-        if len(fields) > 19 and int(fields[2]) == pgid and int(fields[19]) >= started and fields[0] != "Z":
+        fields = _stat_fields(int(entry.name)) if entry.name.isdigit() else []
+        if len(fields) > 19 and int(fields[2]) == pgid and fields[0] != "Z":
             yield int(entry.name)
 
 

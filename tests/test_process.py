@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -64,23 +65,18 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     assert wait_gone(child)
 
 
-def test_what_outlived_a_run_is_ended_and_nobody_else(tmp_path: Path) -> None:
-    survivors = process.Survivors(tmp_path / "processes.jsonl")
-    ours = subprocess.Popen(["sleep", "1000"], process_group=0)
-    theirs = subprocess.Popen(["sleep", "1000"], process_group=0)
-    try:
-        survivors.add(ours.pid)
-        line = (tmp_path / "processes.jsonl").read_text()
-        reused = line.replace(str(ours.pid), str(theirs.pid), 1).replace('"started": ', '"started": 9')
-        (tmp_path / "processes.jsonl").write_text(line + reused + '{"pid": 1')
-        assert survivors.end_all() == 1
+def test_what_outlived_a_run_is_ended_with_what_it_started_and_nobody_else(tmp_path: Path) -> None:
+    survivors, others = process.Survivors(tmp_path / "run-1"), process.Survivors(tmp_path / "run-11")
+    with process.start(["sleep", "1000"], survivors=others) as theirs:
+        ours = subprocess.Popen(["sh", "-c", "setsid sleep 1000 & wait"], env={**os.environ, **survivors.env})
+        while len(survivors.alive()) < 2:
+            pass
+        grandchild = next(pid for pid in survivors.alive() if pid != ours.pid)
+        assert survivors.end_all() == 2
         assert ours.wait(10) == -signal.SIGKILL
+        assert wait_gone(grandchild)
+        assert survivors.end_all() == 0
         assert theirs.poll() is None
-    finally:
-        theirs.kill()
-        theirs.wait()
-        ours.kill()
-        ours.wait()
 
 
 def test_tools_are_found_where_cron_s_path_does_not_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,14 +116,13 @@ def test_fios_own_words_come_with_the_error(tmp_path: Path) -> None:
 def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     def interrupt(text: str, share: float | None) -> None:
         if share:
+            assert here.survivors.alive()
             raise KeyboardInterrupt
 
-    survivors = tmp_path / "processes.jsonl"
+    here = context(tmp_path, progress=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        measure(step(runtime_s=60.0), context(tmp_path, progress=interrupt))
-    pids = [json.loads(line)["pid"] for line in survivors.read_text().splitlines()]
-    assert len(pids) == 2
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        measure(step(runtime_s=60.0), here)
+    assert here.survivors.alive() == []
 
 
 def fake_fio(folder: Path, monkeypatch: pytest.MonkeyPatch, body: str, version: str = "fio-3.33") -> None:
@@ -140,8 +139,7 @@ def test_fio_that_hangs_is_ended_at_the_limit(tmp_path: Path, monkeypatch: pytes
     here = context(tmp_path, limit_s=0.5)
     with pytest.raises(StepError, match="fio did not end within"):
         measure(step(), here)
-    (line,) = here.survivors.path.read_text().splitlines()
-    assert not Path(f"/proc/{json.loads(line)['pid']}").exists()
+    assert here.survivors.alive() == []
 
 
 @pytest.mark.parametrize(
