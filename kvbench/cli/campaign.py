@@ -1,7 +1,5 @@
 """`kvbench campaign new`, `status`, `report`: the four gates of a joint test, tied together."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +97,7 @@ def report(folder: Folder) -> None:
         show.say(f"note: {message}")
 
 
-def _about(campaign: CampaignFolder) -> list[str]:
+def _about(campaign: "CampaignFolder") -> list[str]:
     from kvbench import content
 
     facts, target, frozen = campaign.campaign, campaign.target_file, campaign.frozen
@@ -115,7 +113,7 @@ def _about(campaign: CampaignFolder) -> list[str]:
     return [*lines, *(f"  changed since: {change}; no gate will start" for change in campaign.changed())]
 
 
-def _row(rung: Rung, campaign: CampaignFolder) -> dict[str, Any]:
+def _row(rung: "Rung", campaign: "CampaignFolder") -> dict[str, Any]:
     from kvbench.campaign import standing
 
     shown, due = rung.decisive or rung.latest, campaign.campaign.due.get(rung.gate)
@@ -139,7 +137,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
     return [*lines, *(f"    {run}" for run in row["runs"])]
 
 
-def _say_next(campaign: CampaignFolder, rungs: list[Rung]) -> None:
+def _say_next(campaign: "CampaignFolder", rungs: "list[Rung]") -> None:
     from kvbench.campaign import advice
     from kvbench.cli import show
 

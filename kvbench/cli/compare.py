@@ -1,7 +1,5 @@
 """`kvbench compare`: runs side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,7 +40,7 @@ def compare(
     show.write_json(asdict(comparison), json)
 
 
-def _run(path: Path) -> Run:
+def _run(path: Path) -> "Run":
     from kvbench import content, journal
     from kvbench.compare import Run
 
@@ -52,7 +50,7 @@ def _run(path: Path) -> Run:
     return Run(str(path), folder.plan, folder.measurements(), digests)
 
 
-def _say_differences(comparison: Comparison) -> None:
+def _say_differences(comparison: "Comparison") -> None:
     from rich.table import Table
 
     from kvbench.cli import show
@@ -66,7 +64,7 @@ def _say_differences(comparison: Comparison) -> None:
     show.print_table(table)
 
 
-def _say_figures(comparison: Comparison) -> None:
+def _say_figures(comparison: "Comparison") -> None:
     from rich.table import Table
 
     from kvbench.cli import show
@@ -82,11 +80,11 @@ def _say_figures(comparison: Comparison) -> None:
         show.say(f"{rest} figures that no check looks at are in --json FILE")
 
 
-def _headings(comparison: Comparison) -> list[str]:
+def _headings(comparison: "Comparison") -> list[str]:
     return [f"run {number}" for number, _ in enumerate(comparison.runs, start=1)]
 
 
-def _cell(figure: Figure | None, unit: str, number: int) -> str:
+def _cell(figure: "Figure | None", unit: str, number: int) -> str:
     from kvbench.units import format_value
 
     if figure is None:

@@ -1,7 +1,5 @@
 """`kvbench doctor`: what this machine can and cannot do."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,7 +37,7 @@ def doctor(folders: Folders = None, json: Json = None) -> None:
     show.write_json([asdict(line) for line in lines], json)
 
 
-def _print(lines: tuple[Line, ...]) -> None:
+def _print(lines: "tuple[Line, ...]") -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -1,7 +1,5 @@
 """`kvbench engine serve`: the emulated engine by itself; `kvbench engine recipe`: how a real one would be started."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`kvbench fio import`: what somebody else measured with fio, read with the same care as our own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """The `kvbench` command. Errors become one clear message and an exit code here, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """`kvbench report`, `runs`, `init`: what is done with run folders and targets beside running them."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -137,7 +135,7 @@ def init(folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to 
     show.say(f"{path}: edit it, then: kvbench plan gate G3 --target {path}")
 
 
-def _row(folder: RunFolder) -> dict[str, str]:
+def _row(folder: "RunFolder") -> dict[str, str]:
     plan, measured = folder.plan, [m for m in folder.measurements() if not m.error]
     verdict = folder.load_verdict()
     return {

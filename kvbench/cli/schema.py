@@ -1,7 +1,5 @@
 """`kvbench schema`: JSON Schemas for editors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated

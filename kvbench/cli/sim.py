@@ -1,7 +1,5 @@
 """`kvbench sim`: the strategies on modelled storage, and the published figures predicted. All of it is simulated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,13 +145,13 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _source(workload: str, trace: Path | None, requests: int | None) -> Source:
+def _source(workload: str, trace: Path | None, requests: int | None) -> "Source":
     from kvbench.sim.simulate import Source
 
     return Source("" if trace else workload, str(trace) if trace else "", requests)
 
 
-def _tasks(site: Site, source: Source, strategy: str, seeds: range) -> list[Task]:
+def _tasks(site: "Site", source: "Source", strategy: str, seeds: range) -> "list[Task]":
     from kvbench.sim import strategies
     from kvbench.sim.simulate import Task
 
@@ -168,7 +166,7 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _compare(tasks: Mapping[str, Sequence[Task]], processes: int, json: str | None) -> None:
+def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | None) -> None:
     from kvbench.cli import show
     from kvbench.sim import compare as core
 
@@ -186,7 +184,7 @@ def _compare(tasks: Mapping[str, Sequence[Task]], processes: int, json: str | No
 # ---------------------------------------------------------------- comparisons, for people and for machines
 
 
-def _say_columns(columns: Sequence[Column]) -> None:
+def _say_columns(columns: "Sequence[Column]") -> None:
     from rich.table import Table
 
     from kvbench.cli import show
@@ -201,7 +199,7 @@ def _say_columns(columns: Sequence[Column]) -> None:
     show.print_table(table)
 
 
-def _estimate(column: Column, name: str, unit: str, is_reference: bool) -> str:
+def _estimate(column: "Column", name: str, unit: str, is_reference: bool) -> str:
     from kvbench.units import format_value
 
     shown = "ratio" if unit == "count" and name != "requests" else unit
@@ -211,7 +209,7 @@ def _estimate(column: Column, name: str, unit: str, is_reference: bool) -> str:
     return f"{format_value(figure.mean, shown)}{spread}{change}"
 
 
-def _columns_document(columns: Sequence[Column], first: Task) -> dict[str, Any]:
+def _columns_document(columns: "Sequence[Column]", first: "Task") -> dict[str, Any]:
     from dataclasses import asdict
 
     from kvbench.sim.simulate import FIGURES
@@ -230,7 +228,7 @@ def _columns_document(columns: Sequence[Column], first: Task) -> dict[str, Any]:
 # ---------------------------------------------------------------- reproduce, for people
 
 
-def _say_reproduction(known: Published, result: Reproduction) -> None:
+def _say_reproduction(known: "Published", result: "Reproduction") -> None:
     from rich.table import Table
 
     from kvbench.cli import show
@@ -255,7 +253,7 @@ def _say_reproduction(known: Published, result: Reproduction) -> None:
         show.say(f"{note}: {known.notes[note]}")
 
 
-def _cells(known: Published, each: Prediction) -> list[str]:
+def _cells(known: "Published", each: "Prediction") -> list[str]:
     cell, (ttft, rate) = each.cell, each.errors
     naive = each.naive_errors
     plain = [
@@ -273,11 +271,11 @@ def _cells(known: Published, each: Prediction) -> list[str]:
     ]  # fmt: skip
 
 
-def _accuracy(accuracy: Accuracy) -> str:
+def _accuracy(accuracy: "Accuracy") -> str:
     return f"error {accuracy.median:.1%} in the median, {accuracy.worst:.1%} at worst, of {accuracy.n} figures"
 
 
-def _say_findings(findings: list[PublishedFinding]) -> None:
+def _say_findings(findings: "list[PublishedFinding]") -> None:
     from kvbench import wording
     from kvbench.cli import show
 
@@ -291,7 +289,9 @@ def _say_findings(findings: list[PublishedFinding]) -> None:
             show.say(f"  {finding.dut} against {finding.baseline}: {check.metric} {change}, where {asked} is asked")
 
 
-def _reproduction_document(known: Published, result: Reproduction, findings: list[PublishedFinding]) -> dict[str, Any]:
+def _reproduction_document(
+    known: "Published", result: "Reproduction", findings: "list[PublishedFinding]"
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     cells = [

@@ -1,7 +1,5 @@
 """`kvbench soak`: a gate that lasts, in the background, revived by cron, watched from another terminal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -178,7 +176,7 @@ def remove(run: Run) -> None:
     show.say(f"{run} {'was taken out of' if removed else 'is not in'} your crontab")
 
 
-def _open(run: Path) -> RunFolder:
+def _open(run: Path) -> "RunFolder":
     from kvbench import journal
 
     folder = journal.RunFolder.open(run)
@@ -189,7 +187,7 @@ def _open(run: Path) -> RunFolder:
     return folder
 
 
-def _carry_on(folder: RunFolder) -> NoReturn:
+def _carry_on(folder: "RunFolder") -> NoReturn:
     """Run it here. That somebody else runs it is no failure: it runs."""
     from kvbench import journal
     from kvbench.cli import gate, show
@@ -201,7 +199,7 @@ def _carry_on(folder: RunFolder) -> NoReturn:
         raise typer.Exit from None
 
 
-def _watch(follower: Follower) -> None:
+def _watch(follower: "Follower") -> None:
     from rich.live import Live
 
     from kvbench import clock
@@ -215,7 +213,7 @@ def _watch(follower: Follower) -> None:
             live.update(_table(found), refresh=True)
 
 
-def _table(found: Status) -> Table:
+def _table(found: "Status") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
