@@ -1,5 +1,7 @@
 """One strategy, two clocks: what a core decided on real files, a fresh core decides again from the same events."""
 
+import os
+from contextlib import suppress
 from queue import SimpleQueue
 from random import Random
 
@@ -7,31 +9,77 @@ import pytest
 
 from kvbench import clock
 from kvbench.sim.replay import Recorded, first_difference
-from kvbench.store.cluster import ClusterView
-from kvbench.store.core import Arrive, Finish, NodeDown, NodeUp, PageStore, SetTimer, Status, Timer
+from kvbench.store.cluster import ClusterView, Role
+from kvbench.store.core import (
+    Arrive,
+    Copy,
+    Delete,
+    Finish,
+    NodeDown,
+    NodeLeave,
+    NodeUp,
+    PageStore,
+    Read,
+    SetTimer,
+    Status,
+    Timer,
+    Write,
+)
 from kvbench.store.hashing import BoundedLoadRing, Modulo, Ring, TwoChoices
+from kvbench.store.hot import HotPages, HotRule
 from kvbench.store.keys import PageKey
+from kvbench.store.moves import Mover
+from kvbench.store.pace import TokenBucket
 from kvbench.store.placement import ByPage, PrefixAware
+from kvbench.store.policy import Lru
 from kvbench.store.queues import Lane, Limit, Queues
 from kvbench.store.real import RealNodes
+from kvbench.store.rebalance import Rebalance
+from kvbench.store.tiering import Tiered, Tiering
 from kvbench.store.weights import DynamicWeights, WeightRule
 
+FAULTS = {Status.EIO, Status.SHORT, Status.CORRUPT}
 PAGE_BYTES = 4096
 NODES = 4
-OPERATIONS = 20_000
+RUN_PAGES = 4
 SESSIONS = [tuple(PageKey(bytes([session]) * 15 + bytes([i]), 0) for i in range(8)) for session in range(200)]
 
-STORES = {
-    "prefix-aware, weighted, paced": lambda: PageStore(
+
+def weighted_and_paced():
+    limits = {Lane.READ: Limit(depth=8), Lane.POPULATE: Limit(4, 2**26, 2**16)}
+    return PageStore(
         ClusterView(NODES),
         PrefixAware(Ring()),
-        queues=Queues(
-            PAGE_BYTES, wait_ns=100_000, limits={Lane.READ: Limit(depth=8), Lane.POPULATE: Limit(4, 2**26, 2**16)}
-        ),
+        queues=Queues(PAGE_BYTES, wait_ns=100_000, limits=limits),
         weights=DynamicWeights(WeightRule(interval_ns=10**8)),
-    ),
-    "by page, bounded": lambda: PageStore(ClusterView(NODES), ByPage(BoundedLoadRing(Ring(), 1.1))),
-}
+    )
+
+
+def bounded():
+    return PageStore(ClusterView(NODES), ByPage(BoundedLoadRing(Ring(), 1.1)))
+
+
+def hot_and_moving():
+    """In runs, with copies of hot pages, and pages that follow the nodes within a byte budget."""
+    placement, hot = ByPage(Ring()), HotPages(HotRule(half_life_ns=10**8))
+    sources = hot, Rebalance(placement, spared=hot.replicated)
+    return PageStore(
+        ClusterView(NODES),
+        placement,
+        queues=Queues(PAGE_BYTES, wait_ns=100_000, run_pages=RUN_PAGES, limits={Lane.READ: Limit(depth=8)}),
+        mover=Mover(sources, page_bytes=PAGE_BYTES, budget=TokenBucket(2**22, 2**16)),
+    )
+
+
+def tiered():
+    """Two flash nodes over two capacity nodes, each tier with less room than all pages take."""
+    cluster = ClusterView(NODES, dict.fromkeys((2, 3), Role.CAPACITY), {Role.KV: 24, Role.CAPACITY: 60})
+    flash = ByPage(Ring())
+    tiering = Tiering(flash, Lru(), Lru(), prefetch_pages=2)
+    return PageStore(cluster, Tiered(flash), mover=Mover([tiering], page_bytes=PAGE_BYTES))
+
+
+STORES = [weighted_and_paced, bounded, hot_and_moving, tiered]
 
 
 def run(root, store, operations):
@@ -39,21 +87,24 @@ def run(root, store, operations):
     rng, events = Random(7), SimpleQueue()
     core, directories = Recorded(store), [root / f"node{node}" for node in range(NODES)]
     timers, finished, under_way, given = [], [], 0, 0
-    with RealNodes(directories, PAGE_BYTES, on_done=events.put, direct=False, workers_per_node=2) as nodes:
+    options = {"direct": False, "workers_per_node": 2, "run_pages": RUN_PAGES}
+    with RealNodes(directories, PAGE_BYTES, on_done=events.put, **options) as nodes:
         event = None
         while given < operations or under_way:
             if under_way < 16 and given < operations:
                 event = operation(given, rng)
                 given, under_way = given + 1, under_way + 1
                 spoil(directories, rng)
-                if given % 2000 in (1000, 1100):
-                    node = given // 2000 % NODES
-                    given_up = core.step(clock.monotonic_ns(), NodeDown(node) if given % 2000 == 1000 else NodeUp(node))
+                if change := CHANGES.get(given % 2000):
+                    given_up = core.step(clock.monotonic_ns(), change(given // 2000 % NODES))
                     under_way -= handle(given_up, nodes, timers, finished)
             else:
                 event = next_event(events, timers)
             under_way -= handle(core.step(clock.monotonic_ns(), event), nodes, timers, finished)
     return core.log, finished
+
+
+CHANGES = {400: NodeLeave, 700: NodeUp, 1000: NodeDown, 1100: NodeUp}  # of every 2,000 operations
 
 
 def operation(number, rng):
@@ -64,18 +115,18 @@ def operation(number, rng):
 
 def spoil(directories, rng):
     """Now and then a file is cut off, damaged, or removed behind the store's back."""
-    if rng.random() > 0.02:
+    if rng.random() > 0.02 or not (files := list(rng.choice(directories).iterdir())):
         return
-    path = rng.choice(directories) / rng.choice(SESSIONS)[0].file_name
-    if not path.exists():
-        return
-    match rng.randrange(3):
-        case 0:
-            path.write_bytes(path.read_bytes()[:1000])
-        case 1:
-            path.write_bytes(b"wrong" + path.read_bytes()[5:])
-        case 2:
-            path.unlink()
+    with suppress(FileNotFoundError):  # it has moved meanwhile
+        path = rng.choice(files)
+        match rng.randrange(3):
+            case 0:
+                os.truncate(path, 1000)
+            case 1:
+                with path.open("r+b") as file:
+                    file.write(b"wrong")
+            case 2:
+                path.unlink()
 
 
 def next_event(events, timers):
@@ -101,17 +152,15 @@ def handle(commands, nodes, timers, finished):
     return count
 
 
-@pytest.mark.parametrize("name", STORES)
-def test_a_real_run_replayed_gives_identical_commands(tmp_path, name):
-    operations = OPERATIONS if name == "prefix-aware, weighted, paced" else OPERATIONS // 10
-    log, finished = run(tmp_path, STORES[name](), operations)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("operations", [1_200, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_real_run_replayed_gives_identical_commands(tmp_path, store, operations):
+    log, finished = run(tmp_path, store(), operations)
     assert len(finished) == operations
-    assert operations < OPERATIONS or {finish.status for finish in finished} > {
-        Status.EIO,
-        Status.SHORT,
-        Status.CORRUPT,
-    }
-    assert first_difference(log, STORES[name]()) is None
+    statuses, commands = {finish.status for finish in finished}, {type(c) for entry in log for c in entry.commands}
+    assert statuses >= (FAULTS if operations > 10_000 else {Status.EIO})
+    assert commands >= ({Copy, Delete} if store in (hot_and_moving, tiered) else {Write, Read})
+    assert first_difference(log, store()) is None
 
 
 def test_another_strategy_does_not_replay(tmp_path):
