@@ -65,7 +65,10 @@ class DataSheet:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where an arm keeps its KV pages. Each node is a directory, and the arm's pages are spread over all of them."""
+    """Where an arm keeps its KV pages. Each node is a directory, and the arm's pages are spread over all of them.
+
+    For a gate that drives the storage with fio alone (G1) a node may be a block device, all of which is written over.
+    """
 
     nodes: tuple[str, ...]
     direct: bool = True  # O_DIRECT; without it reads may come from the page cache, and the run says so
@@ -97,6 +100,7 @@ class Engine:
     tensor_parallel: Count = 1
     host_memory_bytes: SizeBytes = 0  # the host tier between GPU memory and storage; 0: none
     urls: tuple[str, ...] = ()
+    api_key_env: str = ""  # names the environment variable with the key of openai endpoints; "": KVBENCH_API_KEY
     recipe: str = ""
     parameters: Mapping[str, str] = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
@@ -304,6 +308,7 @@ class Plan:
     round_cv_source: str = ""
     ungated: str = ""
     overrides: tuple[Override, ...] = ()
+    destroy_data: tuple[str, ...] = ()  # serial numbers of the drives that may be written over
 
 
 # ---------------------------------------------------------------- the measurement: what came out

@@ -50,6 +50,7 @@ class Options:
     round_cv_source: str = ""
     ungated: str = ""
     overrides: tuple[Override, ...] = ()
+    destroy_data: tuple[str, ...] = ()
 
 
 def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], options: Options) -> Plan:
@@ -87,6 +88,7 @@ def make_plan(loaded: Loaded, target: Target, shapes: Mapping[str, ModelShape], 
         round_cv_source=options.round_cv_source,
         ungated=options.ungated,
         overrides=tuple(one for one in options.overrides if any(step.kind == one.step for step in steps)),
+        destroy_data=options.destroy_data,
     )
 
 
@@ -300,6 +302,8 @@ def _check_arm(arm: Arm, where: str) -> None:
         raise UsageError(f"{where}: kv is storage, but it has no storage.nodes", "list its directories")
     if arm.storage and len(set(arm.storage.nodes)) < len(arm.storage.nodes):
         raise UsageError(f"{where}: storage.nodes names a directory twice", "give each node a directory of its own")
+    if arm.storage and len(set(arm.storage.nodes)) != len(arm.storage.nodes):
+        raise UsageError(f"{where}: storage.nodes names a node twice", "take one of the two out")
     if arm.kv == "recompute" and arm.storage:
         raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")
     if arm.engine.kind == "openai" and not arm.engine.urls:
@@ -368,8 +372,8 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     for arm in plan.target.arms:
         where = ", ".join(arm.storage.nodes) if arm.storage else "no storage, computes again"
         lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {arm.engine.model}")
-    destructive = sorted({step.probe for step in plan.steps if PROBES[step.probe].destructive})
-    lines.append(f"destructive: {', '.join(destructive) if destructive else 'nothing; only folders of our own making'}")
+    destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
+    lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")
     lines += [f"  {line}" for line in decidable(plan)]
     lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:

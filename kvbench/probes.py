@@ -33,7 +33,7 @@ class Context:
     stands for itself (`ProbeSpec.on_devices`).
     `lasting_dirs` are the run's folders on the same nodes, which stay until its end: for what all its steps share.
     `engine` is running and answers, or None. `progress(text, share)` says what runs now; share is 0 to 1 or None.
-    `survivors` takes note of processes that the probe starts, so that a resumed run can end what outlived it.
+    `survivors` marks the processes that the probe starts, so that a resumed run can end what outlived it.
     """
 
     run_dir: Path
@@ -72,13 +72,16 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class ProbeSpec:
-    """`metrics` maps each name to its unit. `cost(params, arm, shape)`: shape is the arm's model, if it has one."""
+    """`metrics` maps each name to its unit. `cost(params, arm, shape)`: shape is the arm's model, if it has one.
+
+    `on_devices`: the probe takes a node that is a block device as it is; the others need folders.
+    """
 
     call: str  # "module:function"
     params: type
     metrics: Mapping[str, str]
     cost: Callable[[Any, Arm | None, kv.ModelShape | None], Cost]
-    destructive: bool = False
+    on_devices: bool = False
 
     def load(self) -> Probe:
         module, function = self.call.split(":")
@@ -536,16 +539,31 @@ PROBES: Mapping[str, ProbeSpec] = {
         params=InventoryParams,
         metrics=INVENTORY_METRICS,
         cost=_cost_inventory,
+        on_devices=True,
     ),
     "host.health": ProbeSpec(
-        call="kvbench.host.health:measure", params=HealthParams, metrics=HEALTH_METRICS, cost=_cost_inventory
+        call="kvbench.host.health:measure",
+        params=HealthParams,
+        metrics=HEALTH_METRICS,
+        cost=_cost_inventory,
+        on_devices=True,
     ),
     "fio.verify": ProbeSpec(
-        call="kvbench.fio.verify:measure", params=VerifyParams, metrics=VERIFY_METRICS, cost=_cost_verify
+        call="kvbench.fio.verify:measure",
+        params=VerifyParams,
+        metrics=VERIFY_METRICS,
+        cost=_cost_verify,
+        on_devices=True,
     ),
-    "fio.profile": ProbeSpec(call="kvbench.fio.probe:measure", params=FioParams, metrics=FIO_METRICS, cost=_cost_fio),
+    "fio.profile": ProbeSpec(
+        call="kvbench.fio.probe:measure", params=FioParams, metrics=FIO_METRICS, cost=_cost_fio, on_devices=True
+    ),
     "fio.steady": ProbeSpec(
-        call="kvbench.fio.steady:measure", params=SteadyParams, metrics=STEADY_METRICS, cost=_cost_steady
+        call="kvbench.fio.steady:measure",
+        params=SteadyParams,
+        metrics=STEADY_METRICS,
+        cost=_cost_steady,
+        on_devices=True,
     ),
     "kv.pages": ProbeSpec(
         call="kvbench.store.probe:measure", params=KvPagesParams, metrics=PAGE_METRICS, cost=_cost_pages

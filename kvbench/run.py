@@ -11,6 +11,7 @@ from typing import Protocol
 from kvbench import clock, plan, safety
 from kvbench.engine import lifecycle
 from kvbench.errors import KvbenchError, StepError
+from kvbench.host import rawdevice
 from kvbench.journal import RunFolder
 from kvbench.kv import ModelShape
 from kvbench.model import Measurement, Step
@@ -46,7 +47,7 @@ def execute(folder: RunFolder, shapes: Mapping[str, ModelShape], observer: Obser
         if folder.mend():
             observer.note("the journal's last line was torn; its step runs again")
         if ended := folder.survivors.end_all():
-            observer.note(f"ended {ended} process group(s) that had outlived the run")
+            observer.note(f"ended {ended} process(es) that had outlived the run")
         with _claimed(folder) as claims:
             folder.started()
             _Loop(folder, shapes, observer, claims).go()
@@ -123,13 +124,18 @@ class _Loop:
 
     @contextmanager
     def _data_dirs(self, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:
-        """A fresh folder for this attempt on every node: what an earlier one wrote can never be taken for its own."""
-        folders = tuple(node / f"{step.id}-a{attempt}" for node in self.claims.get(step.arm, ()))
+        """A fresh folder for this attempt on every node: what an earlier one wrote can never be taken for its own.
+
+        A node that is a block device stands for itself.
+        """
+        nodes = self.claims.get(step.arm, ())
+        places = tuple(node if node.is_block_device() else node / f"{step.id}-a{attempt}" for node in nodes)
+        folders = [place for place in places if place not in nodes]
         for data_dir in folders:
             safety.remove_tree(data_dir)
             data_dir.mkdir()
         try:
-            yield folders
+            yield places
         finally:
             if not self.folder.plan.keep_data:
                 for data_dir in folders:
@@ -158,18 +164,24 @@ def _relative_files(folder: Path, root: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
-    """Our folders on every arm's nodes, emptied of what a killed attempt left, and removed when the run is done."""
+    """Our folders on every arm's nodes, emptied of what a killed attempt left, and removed when the run is done.
+
+    Nodes that are block devices are held for ourselves meanwhile; what was written there stays.
+    """
+    safety.refuse(folder.plan)
     claims: dict[str, tuple[Path, ...]] = {}
     for arm in folder.plan.target.arms:
         if arm.storage is not None:
             claims[arm.name] = tuple(safety.claim(Path(node), folder.path.name) for node in arm.storage.nodes)
     every = {claim for nodes in claims.values() for claim in nodes}
+    folders = {claim for claim in every if not claim.is_block_device()}
     if not folder.plan.keep_data:
-        for claim in every:
+        for claim in folders:
             safety.empty(claim)
     try:
-        yield claims
+        with rawdevice.taken(every):
+            yield claims
     finally:
         if not folder.plan.keep_data:
-            for claim in every:
+            for claim in folders:
                 safety.release(claim)

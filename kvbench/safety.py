@@ -1,22 +1,42 @@
-"""Where kvbench may write: inside folders of its own making, told by a marker file, and nowhere else."""
+"""Where kvbench may write: inside folders of its own making, told by a marker file, and over drives that were named."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
-from kvbench.errors import KvbenchError
+from kvbench.errors import KvbenchError, UsageError
+from kvbench.host import rawdevice
+from kvbench.host.blockdev import space_of
+from kvbench.model import Plan
+from kvbench.probes import PROBES
 
 _MARKER = ".made-by-kvbench"
 _TRIES = 5
 
 
+def refuse(plan: Plan) -> None:
+    """Raise KvbenchError when a node is a block device that may not be written over, or that a step cannot drive."""
+    devices = {arm.name: rawdevice.devices(map(Path, arm.storage.nodes)) for arm in plan.target.arms if arm.storage}
+    for step in plan.steps:
+        if devices.get(step.arm) and not PROBES[step.probe].on_devices:
+            raise KvbenchError(
+                f"{devices[step.arm][0]} is a block device, and step {step.id} keeps its pages in files",
+                "make a file system on it, mount it, and name a directory of it in the target",
+            )
+    if plan.destroy_data and not any(devices.values()):
+        raise UsageError(f"--destroy-data {plan.destroy_data[0]}: no node of the target is a block device")
+    rawdevice.refuse((device for found in devices.values() for device in found), plan.destroy_data)
+
+
 def claim(node: Path, run_id: str) -> Path:
     """Make this run's folder on a storage node, or take it up again; everything we write there lies inside it.
 
+    A node that is a block device is its own claim: all of it is ours while it is taken (`rawdevice.taken`).
     Raises KvbenchError when the node is no directory, cannot be written, or holds a folder of that name not of ours.
     """
+    if node.is_block_device():
+        return node
     folder = node / f"kvbench-{run_id}"
     if not node.is_dir():
         raise KvbenchError(f"{node} is not a directory", "mount the storage there, or correct `nodes` in the target")
@@ -63,13 +83,20 @@ def remove_tree(path: Path) -> None:
         raise KvbenchError(f"{path} cannot be removed", "look at its file system and at who uses it, then remove it")
 
 
+def data_file(place: Path, name: str) -> Path:
+    """The file of that name in a folder of ours; a block device is its own file."""
+    return place if place.is_block_device() else place / name
+
+
 def free_bytes(path: Path) -> int:
-    """Bytes that we may still write on the file system of `path`. Raises KvbenchError when it has gone."""
+    """Bytes that we may still write on the file system of `path`, or over a block device.
+
+    Raises KvbenchError when it has gone.
+    """
     try:
-        usage = os.statvfs(path)
+        return space_of(path)[1]
     except OSError as error:
         raise KvbenchError(f"{path} has gone: {error.strerror}", "mount it again, then resume the run") from None
-    return usage.f_bavail * usage.f_frsize
 
 
 def _ours(folder: Path) -> bool:

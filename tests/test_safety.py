@@ -1,9 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from soaks import make_plan
 
 from kvbench import safety
-from kvbench.errors import KvbenchError
+from kvbench.errors import KvbenchError, UsageError
+from kvbench.host import rawdevice
 
 
 def test_a_claimed_folder_is_made_taken_up_again_and_removed(tmp_path: Path) -> None:
@@ -54,3 +57,22 @@ def test_a_link_in_place_of_our_folder_is_refused(tmp_path: Path) -> None:
 def test_a_node_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(KvbenchError, match="is not a directory"):
         safety.claim(tmp_path / "nowhere", "run-1")
+
+
+def test_a_serial_number_without_a_device_is_a_mistake() -> None:
+    plan = replace(make_plan(1, 1), destroy_data=("S1",))
+    with pytest.raises(UsageError, match="--destroy-data S1: no node of the target is a block device"):
+        safety.refuse(plan)
+
+
+def test_a_device_is_refused_for_steps_that_keep_pages_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rawdevice, "devices", tuple)
+    with pytest.raises(KvbenchError, match=r"/mnt/array is a block device, and step .* keeps its pages in files"):
+        safety.refuse(make_plan(1, 1))
+
+
+def test_a_device_is_its_own_file(tmp_path: Path) -> None:
+    assert safety.data_file(tmp_path, "fio.data") == tmp_path / "fio.data"
+    for device in (node for node in Path("/dev").glob("[vs]d[a-z]") if node.is_block_device()):
+        assert safety.data_file(device, "fio.data") == device
+        assert safety.claim(device, "run-1") == device

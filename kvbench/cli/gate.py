@@ -1,7 +1,5 @@
 """`kvbench run gate`, `resume`, `plan gate`, `judge`: a gate from its plan to its verdict."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
@@ -60,6 +58,12 @@ Ungated = Annotated[
     str, typer.Option("--ungated", metavar="REASON", help="Run although the gate below has not passed.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before a run on a target.")]
+DestroyData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--destroy-data", metavar="SERIAL", help="Write over the drive of this serial number: a node that is a device."
+    ),
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
@@ -90,6 +94,7 @@ def run_gate(
     campaign: InCampaign = None,
     party: Party = "",
     ungated: Ungated = "",
+    destroy_data: DestroyData = None,
     yes: Yes = False,
     json: Json = None,
 ) -> None:
@@ -99,7 +104,7 @@ def run_gate(
     """
     from kvbench.plan import Options
 
-    options = Options(seed, quick, rounds, keep_data, duration, slice)
+    options = Options(seed, quick, rounds, keep_data, duration, slice, destroy_data=tuple(destroy_data or ()))
     folder = new_run(gate, options, target, out, enter(gate, campaign, party, ungated), yes)
     raise typer.Exit(carry_on(folder, json))
 
@@ -126,22 +131,23 @@ def plan_gate(
     duration: Duration = None,
     slice: Slice = None,
     seed: Seed = 1,
+    destroy_data: DestroyData = None,
     json: Json = None,
 ) -> None:
     """Say what would run, on what, for how long, and the smallest effect it could decide. Touches nothing.
 
     Example:  kvbench plan gate G3 --target fx100.yaml
     """
-    from kvbench import content, journal, plan
+    from kvbench import content, journal, plan, safety
     from kvbench.cli import show
     from kvbench.engine.launch import with_recipes
 
     loaded = content.load_gate(gate)
     chosen = content.load_target(target) if target else content.demo_target(RUNS / "RUN")
     loaded = with_recipes(loaded, chosen)
-    fixed = plan.make_plan(
-        loaded, chosen, content.model_shapes(), plan.Options(seed, quick, rounds, False, duration, slice)
-    )
+    options = plan.Options(seed, quick, rounds, False, duration, slice, destroy_data=tuple(destroy_data or ()))
+    fixed = plan.make_plan(loaded, chosen, content.model_shapes(), options)
+    safety.refuse(fixed)
     _show_plan(fixed, steps=True)
     show.write_json(journal.as_plain(fixed), json)
 
@@ -160,7 +166,7 @@ def judge(
     raise typer.Exit(finish(journal.RunFolder.open(run), json, gate))
 
 
-def enter(gate: str, campaign: Path | None, party: str, ungated: str) -> Entry | None:
+def enter(gate: str, campaign: Path | None, party: str, ungated: str) -> "Entry | None":
     """The place of a run in a campaign, or None outside of one. Raises KvbenchError where the ladder refuses."""
     from kvbench import clock
     from kvbench.campaign_folder import CampaignFolder
@@ -173,12 +179,12 @@ def enter(gate: str, campaign: Path | None, party: str, ungated: str) -> Entry |
 
 
 def new_run(
-    gate: str, options: Options, target: Path | None, out: Path | None, entry: Entry | None, yes: bool
-) -> RunFolder:
+    gate: str, options: "Options", target: Path | None, out: Path | None, entry: "Entry | None", yes: bool
+) -> "RunFolder":
     """Show the plan, ask, and make the run folder. Nothing is measured yet."""
     from dataclasses import replace
 
-    from kvbench import clock, content, journal, plan
+    from kvbench import clock, content, journal, plan, safety
     from kvbench.cli import show
     from kvbench.engine.launch import with_recipes
 
@@ -193,6 +199,7 @@ def new_run(
     loaded = with_recipes(loaded, chosen)
     options = replace(options, **entry.options) if entry else options
     fixed = plan.make_plan(loaded, chosen, content.model_shapes(), options)
+    safety.refuse(fixed)
     _show_plan(fixed)
     if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
         raise typer.Exit(Exit.INTERRUPTED)
@@ -204,7 +211,7 @@ def new_run(
     return folder
 
 
-def carry_on(folder: RunFolder, json: str | None) -> Exit:
+def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     """Measure what is left, judge, report. The run is then over, unless it was stopped before its end."""
     from kvbench import clock, content, plan, run, soak_life
     from kvbench.cli import show
@@ -225,7 +232,7 @@ def carry_on(folder: RunFolder, json: str | None) -> Exit:
     return code
 
 
-def finish(folder: RunFolder, json: str | None, gate: Path | None = None) -> Exit:
+def finish(folder: "RunFolder", json: str | None, gate: Path | None = None) -> Exit:
     """Judge, save, report, print; returns the verdict's exit code."""
     from kvbench import journal
     from kvbench.cli import show
@@ -242,7 +249,7 @@ def finish(folder: RunFolder, json: str | None, gate: Path | None = None) -> Exi
     return exit_code(verdict.outcome)
 
 
-def _judged(folder: RunFolder, gate: Path | None) -> Verdict:
+def _judged(folder: "RunFolder", gate: Path | None) -> "Verdict":
     from dataclasses import replace
 
     from kvbench import content
@@ -254,7 +261,7 @@ def _judged(folder: RunFolder, gate: Path | None) -> Verdict:
     return give_verdict(other, folder.measurements(), rejudged=str(gate))
 
 
-def _report(folder: RunFolder, verdict: Verdict) -> dict[str, Path]:
+def _report(folder: "RunFolder", verdict: "Verdict") -> dict[str, Path]:
     from kvbench.cli import show
     from kvbench.evidence import collect_requests
     from kvbench.report.render import render
@@ -267,7 +274,7 @@ def _report(folder: RunFolder, verdict: Verdict) -> dict[str, Path]:
     return {**({"requests": requests} if requests else {}), **rendered.files}
 
 
-def _show_plan(plan: Plan, steps: bool = False) -> None:
+def _show_plan(plan: "Plan", steps: bool = False) -> None:
     from kvbench import content
     from kvbench.cli import show
     from kvbench.plan import summary
@@ -283,6 +290,6 @@ def _new_run_path(gate: str) -> Path:
     return RUNS / f"{clock.wall():%Y-%m-%dT%H-%M-%S}-{name}"
 
 
-def exit_code(outcome: Outcome) -> Exit:
+def exit_code(outcome: "Outcome") -> Exit:
     """The exit code of a verdict."""
     return {"PASS": Exit.PASS, "FAIL": Exit.FAIL, "INCONCLUSIVE": Exit.INCONCLUSIVE}[outcome.value]

@@ -88,16 +88,24 @@ def precondition_job(params: SteadyParams, paths: Sequence[Path], salt: str) -> 
     return _job_file("precondition", options, paths, blocks * PRECONDITION_BLOCK_BYTES, salt)
 
 
-def verify_job(rw: Literal["write", "read"], size_bytes: int, paths: Sequence[Path], salt: str) -> str:
+def verify_offset(salt: str, room_bytes: int | None) -> int:
+    """Where verified blocks begin, by `salt`: within `room_bytes`, or within what every file system takes if None."""
+    blocks = _OFFSETS if room_bytes is None else max(1, room_bytes // LAYOUT_BLOCK_BYTES)
+    return (randseed(salt, "offset") % blocks) * LAYOUT_BLOCK_BYTES
+
+
+def verify_job(
+    rw: Literal["write", "read"], size_bytes: int, offset_bytes: int, paths: Sequence[Path], salt: str
+) -> str:
     """The job file that writes blocks with a checksum, or the one that reads them back and goes on after a wrong one.
 
-    The blocks begin at an offset that follows from `salt`: fio finds a block whose header has another one.
+    The blocks begin at an offset of the attempt's own: fio finds a block whose header has another one.
     """
     blocks = -(-size_bytes // len(paths) // LAYOUT_BLOCK_BYTES)
     options = {
         "rw": rw,
         "bs": str(LAYOUT_BLOCK_BYTES),
-        "offset": str((randseed(salt, "offset") % _OFFSETS) * LAYOUT_BLOCK_BYTES),
+        "offset": str(offset_bytes),
         "fallocate": "none",  # the file has a hole before the offset
         "ioengine": "libaio",
         "iodepth": "16",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from kvbench import clock, plan
+from kvbench import clock, plan, safety
 from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner
 from kvbench.fio.result import FioJob, FioTotal
@@ -25,7 +25,7 @@ def measure(step: Step, context: Context) -> Measurement:
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     fio = runner.require_fio()
-    paths = [folder / "fio.data" for folder in context.data_dirs]
+    paths = [safety.data_file(place, "fio.data") for place in context.data_dirs]
     name, salt = jobfile.profile_name(params), f"{step.seed}/{context.attempt}"
     storage = context.arm.storage if context.arm else None
     profile = jobfile.profile_job(params, paths, salt, storage.rate_limit_bytes_per_s if storage else None)

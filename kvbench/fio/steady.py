@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from kvbench import clock, plan, stats
+from kvbench import clock, plan, safety, stats
 from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner
 from kvbench.fio.result import FioResult
@@ -33,7 +33,7 @@ def measure(step: Step, context: Context) -> Measurement:
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     start, fio = clock.stamp(), runner.require_fio()
-    paths = [folder / "fio.data" for folder in context.data_dirs]
+    paths = [safety.data_file(place, "fio.data") for place in context.data_dirs]
     salt = f"{step.seed}/{context.attempt}"
     preconditioned_bytes = _precondition(fio, params, paths, salt, context)
     began_ns = clock.monotonic_ns()

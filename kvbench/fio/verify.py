@@ -7,8 +7,7 @@ that an earlier run left at the same place of the medium, because a write was lo
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +16,8 @@ from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner
 from kvbench.fio.result import FioJob, FioResult
 from kvbench.fio.total import total
-from kvbench.host import pagecache
+from kvbench.host import pagecache, rawdevice
+from kvbench.host.blockdev import space_of
 from kvbench.model import Measurement, Metric, Step
 from kvbench.probes import VERIFY_METRICS, Context, VerifyParams
 from kvbench.units import format_bytes
@@ -32,15 +32,20 @@ def measure(step: Step, context: Context) -> Measurement:
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to verify", "give the arm a storage with nodes")
     fio, start = runner.require_fio(), clock.stamp()
-    paths = [folder / "verify.data" for folder in context.data_dirs]
+    paths = [safety.data_file(place, "verify.data") for place in context.data_dirs]
     capacity_bytes = _capacity_bytes(context.data_dirs)
     size_bytes = params.size_bytes or int(params.capacity_share * capacity_bytes)
     _refuse_what_does_not_fit(size_bytes, context.data_dirs)
     write = _run("write", "writing", size_bytes)
-    runner.run_sound(fio, write, jobfile.verify_job("write", size_bytes, paths, _salt(step, context)), context)
+    offset_bytes = jobfile.verify_offset(_salt(step, context), _room_bytes(size_bytes, paths))
+    runner.run_sound(
+        fio, write, jobfile.verify_job("write", size_bytes, offset_bytes, paths, _salt(step, context)), context
+    )
     pagecache.evict(paths)
     read = _run("verify", "verifying", size_bytes)
-    result = runner.run_job(fio, read, jobfile.verify_job("read", size_bytes, paths, _salt(step, context)), context)
+    result = runner.run_job(
+        fio, read, jobfile.verify_job("read", size_bytes, offset_bytes, paths, _salt(step, context)), context
+    )
     wrong = wrong_blocks(result)
     if not result.ok and not wrong:
         raise runner.unsound(result, read, context)
@@ -67,10 +72,10 @@ def _run(stem: str, doing: str, size_bytes: int) -> runner.Run:
     return runner.Run(stem, f"{doing} {format_bytes(size_bytes)}", runner.limit_s(size_bytes))
 
 
-def _capacity_bytes(folders: Iterable[Path]) -> int:
-    """Size of the file systems under the folders, each counted once."""
-    sizes = {folder.stat().st_dev: os.statvfs(folder) for folder in folders}
-    return sum(size.f_blocks * size.f_frsize for size in sizes.values())
+def _capacity_bytes(folders: Sequence[Path]) -> int:
+    """Size of the file systems under the folders, and of block devices, each counted once."""
+    sizes = {folder.stat().st_rdev or folder.stat().st_dev: space_of(folder)[0] for folder in folders}
+    return sum(sizes.values())
 
 
 def _refuse_what_does_not_fit(size_bytes: int, folders: Sequence[Path]) -> None:
@@ -81,6 +86,12 @@ def _refuse_what_does_not_fit(size_bytes: int, folders: Sequence[Path]) -> None:
                 f"verifying needs {format_bytes(part)} at {folder}, and there are {format_bytes(free)} free",
                 "make room, or state a smaller size_bytes or capacity_share in the gate file",
             )
+
+
+def _room_bytes(size_bytes: int, paths: Sequence[Path]) -> int | None:
+    """How far from the beginning the first block may lie; None for files, which have holes before it."""
+    devices = rawdevice.devices(paths)
+    return min(space_of(device)[0] for device in devices) - size_bytes // len(paths) if devices else None
 
 
 def wrong_blocks(result: FioResult) -> int:

@@ -8,6 +8,7 @@ Linux 6.3, where it counts nothing itself, they are the leaves.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,13 +100,36 @@ def leaf_devices(path: Path, root: Path = _SLASH) -> tuple[BlockDevice, ...]:
 
 
 def medium_of(path: Path, root: Path = _SLASH) -> Medium:
-    """The mount and leaf devices of a directory, and why they prove no physical medium, if they do not."""
+    """The mount and leaf devices of a directory, and why they prove no physical medium, if they do not.
+
+    Of a block device its own leaves, and no mount.
+    """
+    if path.is_block_device():
+        return _medium(None, root / "sys/dev/block" / device_number(path), root)
     mount = mount_of(path.resolve(), parse_mountinfo((root / "proc/self/mountinfo").read_text(errors="replace")))
     if mount is None:
         return Medium(None, (), f"no mount covers {path}")
     folder = root / "sys/dev/block" / mount.device
-    if not folder.exists():
-        return Medium(mount, (), _why_no_device(mount.fs_type))
+    return _medium(mount, folder, root) if folder.exists() else Medium(mount, (), _why_no_device(mount.fs_type))
+
+
+def device_number(path: Path) -> str:
+    """`major:minor` of a block device."""
+    number = path.stat().st_rdev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def space_of(path: Path) -> tuple[int, int]:
+    """Bytes of the file system that a path is on, and those of them that are free; of a block device all, twice."""
+    if path.is_block_device():
+        with path.open("rb", buffering=0) as device:
+            size_bytes = device.seek(0, os.SEEK_END)
+        return size_bytes, size_bytes
+    usage = os.statvfs(path)
+    return usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+
+
+def _medium(mount: Mount | None, folder: Path, root: Path) -> Medium:
     leaves, reasons = _descend(folder.resolve(), root)
     devices = tuple({leaf.name: leaf for leaf in leaves}.values())
     reasons += [f"{leaf.name} is {leaf.why_unproven}" for leaf in devices if leaf.why_unproven]

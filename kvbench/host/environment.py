@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import metadata
@@ -18,7 +17,7 @@ from typing import Any
 import kvbench
 from kvbench import clock
 from kvbench.host import machine
-from kvbench.host.blockdev import medium_of
+from kvbench.host.blockdev import medium_of, space_of
 from kvbench.host.pressure import RESOURCES, pressure_share, read_pressure
 from kvbench.model import Measurement, Metric, Step, Target
 from kvbench.probes import PROBES, Context
@@ -79,14 +78,14 @@ def _media(target: Target) -> dict[str, list[dict[str, Any]]]:
 def _node(path: Path) -> dict[str, Any]:
     medium = medium_of(path)
     existing = next(folder for folder in (path.resolve(), *path.resolve().parents) if folder.exists())
-    space = shutil.disk_usage(existing)
+    size_bytes, free_bytes = space_of(existing)
     return {
         "path": str(path),
         "mount": asdict(medium.mount) if medium.mount else None,
         "devices": [asdict(device) for device in medium.devices],
         "why_unproven": medium.why_unproven,
-        "size_bytes": space.total,
-        "free_bytes": space.free,
+        "size_bytes": size_bytes,
+        "free_bytes": free_bytes,
     }
 
 

@@ -6,7 +6,6 @@ First what every Linux has (/sys, /proc, lsblk, lspci), then nvme-cli and smartc
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 from kvbench import clock
 from kvbench.errors import StepError
 from kvbench.host import devices, expectations, gpu, lsblk, nvme, ports, rdma
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of
+from kvbench.host.blockdev import BlockDevice, Medium, medium_of, space_of
 from kvbench.host.devices import Device
 from kvbench.host.expectations import Found, Node
 from kvbench.host.identity import Identity, merge
@@ -125,15 +124,15 @@ def _find(media: Mapping[str, Medium], tools: _Tools) -> tuple[Found, list[str]]
 
 
 def _node(path: str, medium: Medium) -> Node:
-    mount, space = medium.mount, shutil.disk_usage(path)
+    mount, (size_bytes, free_bytes) = medium.mount, space_of(Path(path))
     options = f"{mount.options},{mount.fs_options}".split(",") if mount else []
     return Node(
         path=path,
         fs_type=mount.fs_type if mount else "",
-        source=mount.source if mount else "",
+        source=mount.source if mount else path,
         mount_options=tuple(dict.fromkeys(options)),
-        size_bytes=space.total,
-        free_bytes=space.free,
+        size_bytes=size_bytes,
+        free_bytes=free_bytes,
         devices=tuple(device.name for device in medium.devices),
         why_unproven=medium.why_unproven,
     )

@@ -11,6 +11,7 @@ from kvbench.errors import StepError
 
 _FOUND_IN: Mapping[str, str] = {
     "lsblk": "package util-linux",
+    "wipefs": "package util-linux",
     "lspci": "package pciutils",
     "nvme": "package nvme-cli",
     "smartctl": "package smartmontools",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import UsageError
-from kvbench.fio.jobfile import layout_job, precondition_job, profile_job, randseed
+from kvbench.fio.jobfile import LAYOUT_BLOCK_BYTES, layout_job, precondition_job, profile_job, randseed, verify_offset
 from kvbench.probes import FioParams, SteadyParams
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
@@ -76,3 +76,11 @@ def test_what_cannot_be_a_job_file_is_refused(change: dict[str, object], message
         profile_job(replace(PAGE_READ, **change), NODES, "1/1")
     assert message in refused.value.message
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("room_bytes", [0, 1, LAYOUT_BLOCK_BYTES, 100 * LAYOUT_BLOCK_BYTES, None])
+def test_verified_blocks_begin_at_a_whole_block_within_their_room(room_bytes: int | None) -> None:
+    offsets = {verify_offset(f"1/{attempt}", room_bytes) for attempt in range(200)}
+    assert all(offset % LAYOUT_BLOCK_BYTES == 0 for offset in offsets)
+    assert max(offsets) <= (1 << 40 if room_bytes is None else room_bytes)
+    assert len(offsets) > (50 if room_bytes is None or room_bytes > 50 * LAYOUT_BLOCK_BYTES else 0)
