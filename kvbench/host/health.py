@@ -96,6 +96,9 @@ def drive_metrics(smarts: Mapping[str, Smart], storage: Storage, source: str) ->
 
 
 def _spare_margin_share(smart: Smart) -> float | None:
+    """None where a drive gives 0 % against a threshold of 0 %, as those without spare blocks do (Linux's nvmet)."""
+    if smart.available_spare_share == smart.spare_threshold_share == 0:
+        return None
     return _minus(smart.available_spare_share, smart.spare_threshold_share)
 
 

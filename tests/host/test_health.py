@@ -45,6 +45,15 @@ def test_the_worst_drive_counts_and_bytes_add_up(name: str, second: dict[str, fl
     assert (metric.n, metric.unit, metric.source) == (2, HEALTH_METRICS[name], "raw/x/health.json")
 
 
+def test_a_drive_without_spare_blocks_tells_no_margin() -> None:
+    """Of those, Linux's NVMe target and QEMU's controller say 0 % of 0 %."""
+    smarts = {"nvme0n1": replace(WELL, available_spare_share=0.0, spare_threshold_share=0.0)}
+    metric = health.drive_metrics(smarts, STORAGE, "raw/x/health.json")["spare_margin_share"]
+    assert (metric.value, metric.note) == (None, "nvme0n1: it keeps no such counter")
+    used_up = {"nvme0n1": replace(WELL, available_spare_share=0.0, spare_threshold_share=0.1)}
+    assert health.drive_metrics(used_up, STORAGE, "")["spare_margin_share"].value == pytest.approx(-0.1)
+
+
 def test_one_silent_drive_leaves_no_figure_and_is_named() -> None:
     smarts = {"nvme0n1": WELL, "sda": Smart(why_absent="smartctl is not installed (package smartmontools)")}
     metric = health.drive_metrics(smarts, STORAGE, "")["media_errors_total"]
