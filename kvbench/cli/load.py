@@ -1,7 +1,5 @@
 """`kvbench load`: the load generator by itself, against any OpenAI-compatible endpoint."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,16 +39,20 @@ def load(
     model: Annotated[str | None, typer.Option(help="Default: the first that the instance lists.")] = None,
     slo: Annotated[str | None, typer.Option(help="Objectives, like ttft=2s,tpot=100ms: gives goodput.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same prompts again. Default: new ones, never warm.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that send; one does for a thousand streams.")] = 1,
     json: Annotated[str | None, typer.Option(metavar="FILE", help="Write the result as JSON; - for stdout.")] = None,
     rows: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a row a request, as Parquet.")] = None,
 ) -> None:
     """Drive an endpoint and measure it. Exit code: 1 if a request failed, 4 if every connection was refused.
 
+    An API key is taken from the environment: KVBENCH_API_KEY.
+
     Example:  kvbench load --url http://127.0.0.1:8000 --concurrency 16 --requests 200
     """
+    from kvbench import api_key
     from kvbench.cli import show
     from kvbench.load import rows as request_rows
-    from kvbench.load import standalone
+    from kvbench.load import standalone, workers
 
     turns = _turns(workload, trace, spread, requests, seed)
     if turns is None and (concurrency is None) == (rate is None):
@@ -59,12 +61,17 @@ def load(
         raise UsageError("give either --requests or --duration")
     if turns is not None and (concurrency or rate or duration):
         raise UsageError("a workload or trace says itself when requests are due", "leave --rate and the like out")
+    if concurrency is not None and processes > concurrency:
+        raise UsageError(
+            f"{processes} processes cannot share {concurrency} requests in flight", "give fewer --processes"
+        )
+    key = api_key.from_environment()
     objectives_s = standalone.parse_objectives(slo) if slo else {}
     urls, path = standalone.locate(url)
     asked = standalone.Load(
         urls=urls,
         path=path,
-        model=model or standalone.first_model(urls[0]),
+        model=model or standalone.first_model(urls[0], key),
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
         seed=standalone.fresh_seed() if seed is None else seed,
@@ -74,13 +81,12 @@ def load(
         duration_s=_seconds(duration),
         workload=workload or (str(trace) if trace else ""),
     )
-    ideal = None
     with _live_line() as on_progress:
-        if turns is None:
-            result = standalone.drive(asked, on_progress)
+        if processes == 1:
+            result = standalone.drive(asked, turns, key=key, on_progress=on_progress)
         else:
-            result, ideal = standalone.drive_turns(asked, turns, on_progress)
-    document = standalone.summary(asked, result, objectives_s, ideal)
+            result = workers.drive(asked, turns, key, processes, on_progress)
+    document = standalone.summary(asked, result, objectives_s, turns)
     if rows is not None:
         request_rows.write(result.rows, rows)
     show.write_json(document, json)
@@ -93,7 +99,7 @@ def load(
 
 def _turns(
     workload: str | None, trace: Path | None, spread: bool, requests: int | None, seed: int | None
-) -> list[Turn] | None:
+) -> "list[Turn] | None":
     """The turns of a workload or trace, the first `requests` of them; None when neither was asked for."""
     from random import Random
 
@@ -126,7 +132,7 @@ def _seconds(duration: str | None) -> float | None:
 
 
 @contextmanager
-def _live_line() -> Iterator[Callable[[Progress], None]]:
+def _live_line() -> "Iterator[Callable[[Progress], None]]":
     """A line that follows the load, on a terminal. It is drawn when told to: a thread of its own would take time."""
     from rich.live import Live
     from rich.text import Text
@@ -138,7 +144,7 @@ def _live_line() -> Iterator[Callable[[Progress], None]]:
         return
     with Live(console=show.console, auto_refresh=False, transient=True) as live:
 
-        def draw(progress: Progress) -> None:
+        def draw(progress: "Progress") -> None:
             done = f"{progress.done}" if progress.total is None else f"{progress.done}/{progress.total}"
             live.update(Text(f"{done} done, {progress.in_flight} in flight, {progress.failed} failed"), refresh=True)
 

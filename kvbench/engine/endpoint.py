@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from http.client import HTTPException
 
+from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.errors import StepError
 
 _TIMEOUT_S = 10.0
@@ -21,14 +22,14 @@ def base_url(url: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def get(url: str) -> str:
+def get(url: str, key: ApiKey = NO_KEY) -> str:
     """The body that is served there. Raises StepError when there is none."""
-    return _ask(urllib.request.Request(url))
+    return _ask(urllib.request.Request(url), key)
 
 
-def post(url: str) -> str:
+def post(url: str, key: ApiKey = NO_KEY) -> str:
     """The answer to an empty POST. Raises StepError when there is none."""
-    return _ask(urllib.request.Request(url, data=b"", method="POST"))
+    return _ask(urllib.request.Request(url, data=b"", method="POST"), key)
 
 
 def answers(url: str) -> bool:
@@ -40,20 +41,22 @@ def answers(url: str) -> bool:
     return True
 
 
-def model_names(url: str) -> list[str]:
+def model_names(url: str, key: ApiKey = NO_KEY) -> list[str]:
     """The models that an endpoint serves. Raises StepError when it refuses, or does not speak OpenAI's API."""
-    body = get(f"{url}/v1/models")
+    body = get(f"{url}/v1/models", key)
     try:
         return [str(model["id"]) for model in json.loads(body)["data"]]
     except (ValueError, KeyError, TypeError):
         raise StepError(
-            f"{url}/v1/models does not answer as OpenAI's API does: {body[:_SHOWN_CHARACTERS]!r}",
+            f"{url}/v1/models does not answer as OpenAI's API does: {key.hide(body)[:_SHOWN_CHARACTERS]!r}",
             "is this the address of an inference engine?",
         ) from None
 
 
-def _ask(request: urllib.request.Request) -> str:
+def _ask(request: urllib.request.Request, key: ApiKey) -> str:
     url = request.full_url
+    for name, value in key.headers.items():
+        request.add_unredirected_header(name, value)  # another host is not told
     try:
         with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
             return str(response.read().decode(errors="replace"))

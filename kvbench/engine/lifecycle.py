@@ -10,7 +10,8 @@ from pathlib import Path
 from subprocess import STDOUT, Popen
 from typing import Any, Protocol
 
-from kvbench import clock, process
+from kvbench import api_key, clock, process
+from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.engine import endpoint, launch, recipe
 from kvbench.engine.launch import Launch, Program
 from kvbench.errors import StepError
@@ -25,7 +26,7 @@ class EngineHandle(Protocol):
     """A running engine. `urls` are its OpenAI-compatible instances; `epoch` counts its starts within the step.
 
     `about` is what it tells of itself and must be the same on every arm: version, flags, model; None where it tells
-    nothing. `chunk_tokens` is the page that it stores, where its recipe knows.
+    nothing. `chunk_tokens` is the page that it stores, where its recipe knows. `key` is what its requests carry.
     """
 
     urls: tuple[str, ...]
@@ -35,6 +36,7 @@ class EngineHandle(Protocol):
     pids: tuple[int, ...]
     about: Mapping[str, Any] | None
     chunk_tokens: int | None
+    key: ApiKey
 
     def restart(self) -> None:
         """Stop and start again, so that no tier above storage holds anything. Raises StepError."""
@@ -78,10 +80,11 @@ class _Endpoints:
         if not engine.urls:
             raise StepError("the engine of kind openai names no urls", "write urls: [http://host:8000] in the target")
         self._engine = engine
+        self.key = api_key.from_environment(engine.api_key_env)
         self.urls = tuple(endpoint.base_url(url) for url in engine.urls)
         self.model = engine.model
         for url in self.urls:
-            self.model = _served_model(url, engine.model)
+            self.model = _served_model(url, engine.model, self.key)
         self.basis: Basis = "measured"
         self.epoch = 1
         self.pids: tuple[int, ...] = ()
@@ -93,7 +96,7 @@ class _Endpoints:
         if not self._engine.flush_command:
             for url in self.urls:
                 try:
-                    endpoint.post(f"{url}/reset_prefix_cache")
+                    endpoint.post(f"{url}/reset_prefix_cache", self.key)
                 except StepError as error:
                     raise StepError(
                         f"the engine cannot be emptied: {error.message}", "give the target a flush_command"
@@ -104,12 +107,12 @@ class _Endpoints:
             raise StepError(f"flush_command ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}")
 
     def metrics_text(self) -> str:
-        return _expositions(f"{url}/metrics" for url in self.urls)
+        return _expositions((f"{url}/metrics" for url in self.urls), self.key)
 
 
-def _served_model(url: str, wanted: str) -> str:
+def _served_model(url: str, wanted: str, key: ApiKey) -> str:
     """The name under which the endpoint serves the model: its own, or that of the only one there is."""
-    names = endpoint.model_names(url)
+    names = endpoint.model_names(url, key)
     if wanted in names:
         return wanted
     if len(names) == 1:
@@ -119,8 +122,8 @@ def _served_model(url: str, wanted: str) -> str:
     )
 
 
-def _expositions(urls: Iterable[str]) -> str:
-    return "\n".join(endpoint.get(url) for url in urls)
+def _expositions(urls: Iterable[str], key: ApiKey) -> str:
+    return "\n".join(endpoint.get(url, key) for url in urls)
 
 
 # ---------------------------------------------------------------- engines that we start
@@ -141,6 +144,7 @@ class _Started:
         self.pids: tuple[int, ...] = ()
         self.about: Mapping[str, Any] | None = None
         self.chunk_tokens: int | None = None
+        self.key = NO_KEY
 
     def start(self) -> None:
         """Start the programs in order, each when the one before it is up. Raises StepError with a log's last lines."""
@@ -150,7 +154,7 @@ class _Started:
             url = self._start(program)
             if program.name == made.serves:
                 self.urls = (url,)
-        self.model = _served_model(self.urls[0], self._engine.model)
+        self.model = _served_model(self.urls[0], self._engine.model, self.key)
         self.chunk_tokens = made.chunk_tokens
         if made.about is not None:
             self.about = {**made.about, "version": _version(made.version_url)}
@@ -177,7 +181,7 @@ class _Started:
 
     def metrics_text(self) -> str:
         exporting = self._launch.metrics_urls if self._launch else ()
-        return _expositions(exporting or (f"{url}/metrics" for url in self.urls))
+        return _expositions(exporting or (f"{url}/metrics" for url in self.urls), self.key)
 
     def _start(self, program: Program) -> str:
         """Start one program, wait until it is up, and return its address."""

@@ -19,6 +19,7 @@ from typing import Any
 import uvloop
 
 from kvbench import clock
+from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.load import schedule
 from kvbench.load.connection import Connection, KernelClock
 from kvbench.load.endpoint import Endpoint
@@ -54,6 +55,8 @@ def run(
     *,
     concurrency: int | None = None,
     duration_s: float | None = None,
+    key: ApiKey = NO_KEY,
+    before_start: Callable[[], None] = lambda: None,
 ) -> LoadResult:
     """Send every request and return when each has its row.
 
@@ -61,13 +64,13 @@ def run(
     one that follows another (`Request.after`).
     Closed loop: `concurrency` requests are in flight, and the next is due when one is done. Give one of the two.
     With `duration_s` a closed loop sends no more after that time; what was not sent has no row.
-    Instances take turns, unless a request names its own. No failure of a request is raised; a wrong URL is, as
-    UsageError.
+    `before_start` is called when the connections are open, and may wait. Instances take turns, unless a request names
+    its own. No failure of a request is raised; a wrong URL is, as UsageError.
     """
     if (due_offsets_ns is None) == (concurrency is None):
         raise ValueError("give either due_offsets_ns or concurrency")
     load = _Load(
-        [Endpoint.of(url) for url in urls],
+        [Endpoint.of(url, key) for url in urls],
         requests,
         due_offsets_ns=due_offsets_ns,
         concurrency=concurrency,
@@ -75,7 +78,7 @@ def run(
         limits=limits or Limits(),
     )
     with _quiet_collector(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(load.measure(on_progress or (lambda progress: None)))
+        return runner.run(load.measure(on_progress or (lambda progress: None), before_start))
 
 
 @contextmanager
@@ -127,15 +130,17 @@ class _Load:
         self._outstanding = 0  # dispatched, and without a row
         self._nothing_outstanding = asyncio.Event()
 
-    async def measure(self, on_progress: Callable[[Progress], None]) -> LoadResult:
+    async def measure(self, on_progress: Callable[[Progress], None], before_start: Callable[[], None]) -> LoadResult:
         """Warm up, run, close."""
         self._poller = Poller()
         await self._warm_up()
+        before_start()
         cpu_ns, start_ns = clock.cpu_ns(), clock.monotonic_ns()
         await self._run_to_the_end(start_ns, on_progress)
         client = ClientSelf(
             cpu_s=(clock.cpu_ns() - cpu_ns) / 1e9,
-            tainted_share=self._shared_reads / max(1, self._tokens),
+            tokens=self._tokens,
+            tainted_tokens=self._shared_reads,
             in_flight_reached=self._reached,
             in_flight_asked=self._asked,
             connections=self._connections,

@@ -15,7 +15,7 @@ from typing import Any
 from kvbench import clock, content, kv, outputs, plan, process, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
-from kvbench.host import engine_metrics
+from kvbench.host import data_units, engine_metrics
 from kvbench.host.arraycache import ArrayCache, array_cache
 from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.host.pagecache import Eviction, Residency, evict, residency
@@ -61,6 +61,11 @@ class _Setup:
     def devices(self) -> tuple[BlockDevice, ...]:
         return tuple({device.name: device for medium in self.media for device in medium.devices}.values())
 
+    def run(self, requests: Sequence[client.Request], **how: Any) -> client.LoadResult:
+        limit_s = self.params.request_timeout_s
+        limits = client.Limits(first_token_s=limit_s, total_s=limit_s)
+        return client.run(self.engine.urls, requests, limits=limits, key=self.engine.key, **how)
+
     def requests(self, sessions: Sequence[Sequence[int]], output_tokens: int, kind: str) -> list[client.Request]:
         hits = self.expected.hit_tokens // self.params.concurrency if kind == "wave" else None
         return [
@@ -97,7 +102,7 @@ def measure(step: Step, context: Context) -> Measurement:
     with _phase("settle", overhead, context):
         settled = _settle(setup)
     with _phase("wave", overhead, context):
-        metrics, facts = _wave(setup, settled, computed)
+        metrics, facts, doubts = _wave(setup, settled, computed)
     raw_files = (str(file.relative_to(context.run_dir)) for file in context.raw_dir.rglob("*") if file.is_file())
     return Measurement(
         step_id=step.id,
@@ -111,7 +116,7 @@ def measure(step: Step, context: Context) -> Measurement:
         raw_files=tuple(sorted(raw_files)),
         overhead=overhead,
         facts=facts,
-        warnings=_warnings(setup, metrics),
+        warnings=(*_warnings(setup, metrics), *doubts),
     )
 
 
@@ -174,7 +179,7 @@ def _populate(setup: _Setup) -> tuple[client.RequestRow, ...]:
     if not setup.stores_kv:
         return ()
     requests = setup.requests(setup.sessions, setup.params.reference_tokens, "populate")
-    result = client.run(setup.engine.urls, requests, concurrency=len(requests), limits=_limits(setup))
+    result = setup.run(requests, concurrency=len(requests))
     rows.write(result.rows, setup.context.raw_dir / "populate.parquet")
     failed = [row for row in result.rows if row.error_class]
     if failed:
@@ -218,7 +223,7 @@ def _settle(setup: _Setup) -> _Settled:
     eviction = evict(setup.context.data_dirs)
     # after the eviction, which has thrown the engine's own program out too: to read that again is not the wave's work
     warm_up = prompts.session_prompts(setup.step.seed, "warm-up", 1, _WARM_UP_TOKENS, setup.vocabulary)
-    client.run(setup.engine.urls, setup.requests(warm_up, 1, "warm-up"), concurrency=1, limits=_limits(setup))
+    setup.run(setup.requests(warm_up, 1, "warm-up"), concurrency=1)
     evicted_bytes = filler.read_through(setup.array_cache, setup.context)
     wait_idle(setup.devices, _QUIET_S, _DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
@@ -230,17 +235,19 @@ def _settle(setup: _Setup) -> _Settled:
 
 def _wave(
     setup: _Setup, settled: _Settled, computed: Sequence[client.RequestRow]
-) -> tuple[dict[str, Metric], dict[str, Any]]:
-    """All sessions at once; what they, the device and the engine say about it."""
+) -> tuple[dict[str, Metric], dict[str, Any], list[str]]:
+    """All sessions at once; what they, the device and the engine say about it, and where two counts disagree."""
     context, raw_dir = setup.context, setup.context.raw_dir
     _run_hook(context)
     requests = setup.requests(setup.sessions, setup.params.output_tokens, "wave")
     engine_before = _engine_counters(setup, "engine-before.prom")
+    units_before = data_units.read_bytes(setup.devices, raw_dir / "smart-before")
     during = scraping(setup.engine.metrics_text, raw_dir / "engine-during.prom")
     with during, Sampler(setup.devices, setup.engine.pids) as sampler:
         before = read_counters(setup.devices)
-        result = client.run(setup.engine.urls, requests, due_offsets_ns=[0] * len(requests), limits=_limits(setup))
+        result = setup.run(requests, due_offsets_ns=[0] * len(requests))
         after = read_counters(setup.devices)
+    units_after = data_units.read_bytes(setup.devices, raw_dir / "smart-after")
     engine_after = _engine_counters(setup, "engine-after.prom")
     rows.write(result.rows, raw_dir / "requests.parquet")
     sampler.write_devices(raw_dir / "devices.parquet")
@@ -262,23 +269,28 @@ def _wave(
         link_bytes_per_s=link,
         medium_proven=all(medium.proven for medium in setup.media),
     )
-    facts = _facts(setup, settled, seen, asdict(result.client)) | {"answers": _answers(setup, computed, result.rows)}
-    (raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1, default=str))
-    source = {
-        "requests": _source(setup, "requests.parquet"),
-        "devices": _source(setup, "devices.parquet"),
-        "host": _source(setup, "host.parquet"),
-        "engine": _source(setup, "engine-after.prom"),
-        # the emulated engine names every bad page; others only count
-        "faults": _source(setup, next((f.name for f in raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")),
-        "files": _source(setup, "evidence.json"),
+    units = data_units.between((units_before, units_after), (before, after))
+    facts = _facts(setup, settled, seen, asdict(result.client)) | {
+        "answers": _answers(setup, computed, result.rows),
+        "smart_read": [asdict(reading) for reading in units],
     }
+    (raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1, default=str))
+    source = _sources(setup)
     metrics = figures.wave_metrics(result, source["requests"]) | common_metrics(seen, source, len(requests))
     if setup.stores_kv:
         metrics |= storage_metrics(setup.expected, seen, source, len(requests))
         metrics["array_cache_evicted_ratio"] = setup.array_cache.metric(settled.array_cache_bytes, source["files"])
         metrics["output_divergence_share"] = _divergence(facts["answers"], source["requests"])
-    return metrics, facts
+    return metrics, facts, [reading.disagreement for reading in units if reading.disagreement]
+
+
+def _sources(setup: _Setup) -> dict[str, str]:
+    """The raw file behind each group of metrics."""
+    # the emulated engine names every bad page; others only count
+    faults = next((file.name for file in setup.context.raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")
+    names = {"engine": "engine-after.prom", "faults": faults, "files": "evidence.json"}
+    names |= {group: f"{group}.parquet" for group in ("requests", "devices", "host")}
+    return {group: _source(setup, name) for group, name in names.items()}
 
 
 def _answers(setup: _Setup, computed: Sequence[client.RequestRow], wave: Sequence[client.RequestRow]) -> dict[str, Any]:
@@ -334,10 +346,6 @@ def _engine_counters(setup: _Setup, save_as: str = "") -> dict[str, float | None
     if save_as:
         (setup.context.raw_dir / save_as).write_text(text)
     return dict(engine_metrics.read(text))
-
-
-def _limits(setup: _Setup) -> client.Limits:
-    return client.Limits(first_token_s=setup.params.request_timeout_s, total_s=setup.params.request_timeout_s)
 
 
 def _source(setup: _Setup, name: str) -> str:

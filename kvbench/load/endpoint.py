@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from kvbench import clock
+from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.errors import UsageError
 from kvbench.load.connection import Connection, KernelClock
 from kvbench.load.poller import Poller
@@ -25,11 +26,12 @@ class Endpoint:
     authority: str
     prefix: str
     tls: ssl.SSLContext | None
+    key: ApiKey = NO_KEY
     knows_stream_options: bool = True
     idle: list[Connection] = field(default_factory=list)
 
     @classmethod
-    def of(cls, url: str) -> Endpoint:
+    def of(cls, url: str, key: ApiKey = NO_KEY) -> Endpoint:
         """Raises UsageError for what is not an http or https address."""
         parts = urlsplit(url)
         try:
@@ -41,14 +43,15 @@ class Endpoint:
         secure = parts.scheme == "https"
         tls = ssl.create_default_context() if secure else None
         authority = parts.netloc.rpartition("@")[2]
-        return cls(url, parts.hostname, port or (443 if secure else 80), authority, parts.path.rstrip("/"), tls)
+        return cls(url, parts.hostname, port or (443 if secure else 80), authority, parts.path.rstrip("/"), tls, key)
 
     def head(self, path: str, request_id: str, body_bytes: int) -> bytes:
         """The head of a POST."""
+        key = "".join(f"{name}: {value}\r\n" for name, value in self.key.headers.items())
         return (
             f"POST {self.prefix}{path} HTTP/1.1\r\nHost: {self.authority}\r\n"
             f"Content-Type: application/json\r\nAccept: text/event-stream\r\nX-Request-Id: {request_id}\r\n"
-            f"Content-Length: {body_bytes}\r\n\r\n"
+            f"{key}Content-Length: {body_bytes}\r\n\r\n"
         ).encode()
 
     async def connect(self, poller: Poller, kernel: KernelClock) -> Connection:

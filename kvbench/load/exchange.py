@@ -146,6 +146,7 @@ class Exchange:
 
     def _finish(self, now_ns: int) -> None:
         self._done_ns = self.reply.done_ns or now_ns
+        self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))
         self._finished(self)
 
     def row(self) -> RequestRow:

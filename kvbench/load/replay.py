@@ -8,22 +8,18 @@ from dataclasses import dataclass
 from kvbench.errors import UsageError
 from kvbench.load import prompts
 from kvbench.load.result import Request
-from kvbench.load.workload import IdealHits, Turn, ideal_hits
+from kvbench.load.workload import Turn
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Requests in the order of the turns; `due_offsets_ns` is None for one that follows another.
-
-    `ideal` is what a cache without end would hit, at the page size it was computed for.
-    """
+    """Requests in the order of the turns; `due_offsets_ns` is None for one that follows another."""
 
     requests: tuple[Request, ...]
     due_offsets_ns: tuple[int | None, ...]
-    ideal: IdealHits
 
 
-def replay(turns: Sequence[Turn], seed: int, model: str, vocabulary: int, page_tokens: int) -> Replay:
+def replay(turns: Sequence[Turn], seed: int, model: str, vocabulary: int) -> Replay:
     """Bodies for /v1/completions with the exact token counts of the turns; what turns share, their prompts share.
 
     `seed` salts every block, so that nothing is warm from an earlier load. Raises UsageError for a turn that follows
@@ -35,7 +31,6 @@ def replay(turns: Sequence[Turn], seed: int, model: str, vocabulary: int, page_t
     return Replay(
         requests=tuple(_request(turn, seed, model, vocabulary) for turn in turns),
         due_offsets_ns=tuple(None if turn.due_s is None else round(turn.due_s * 1e9) for turn in turns),
-        ideal=ideal_hits(turns, page_tokens),
     )
 
 

@@ -93,15 +93,20 @@ class RequestRow:
 class ClientSelf:
     """What the client says of itself.
 
-    `tainted_share`: of all tokens, those that came in the same read as the token before. `in_flight_asked`: the
-    concurrency, or how many were due at once. `cpu_s`: of this process, from the first request to the last reply.
+    `tainted_tokens`: those that came in the same read as the token before. `in_flight_asked`: the concurrency, or how
+    many were due at once. `cpu_s`: of this process, from the first request to the last reply.
     """
 
     cpu_s: float
-    tainted_share: float
+    tokens: int
+    tainted_tokens: int
     in_flight_reached: int
     in_flight_asked: int
     connections: int
+
+    @property
+    def tainted_share(self) -> float:
+        return self.tainted_tokens / max(1, self.tokens)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from kvbench import clock, kv
-from kvbench.errors import KvbenchError, UsageError
+from kvbench.api_key import NO_KEY, ApiKey
+from kvbench.engine import endpoint
+from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.load import figures, prompts, schedule
-from kvbench.load.client import LoadResult, Progress, Request, run
+from kvbench.load.client import LoadResult, Progress, Request, RequestRow, run
 from kvbench.load.replay import replay
-from kvbench.load.workload import IdealHits, Turn
+from kvbench.load.workload import Turn, ideal_hits
 from kvbench.model import Metric
 from kvbench.units import parse_seconds
 
@@ -70,53 +71,74 @@ def fresh_seed() -> int:
     return int(clock.wall().timestamp() * 1e6)  # exact in JSON, too
 
 
-def first_model(url: str) -> str:
+def first_model(url: str, key: ApiKey) -> str:
     """The first model that the instance lists. Raises KvbenchError when it lists none, or does not answer."""
+    hint = "is the engine up there? --model NAME does without"
     try:
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as response:
-            return str(json.load(response)["data"][0]["id"])
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise KvbenchError(
-            f"{url} does not list its models: {error}", "is the engine up there? --model NAME does without"
-        ) from error
+        names = endpoint.model_names(url, key)
+    except StepError as error:
+        raise KvbenchError(f"{url} does not list its models: {error.message}", hint) from None
+    if not names:
+        raise KvbenchError(f"{url} lists no model", hint)
+    return names[0]
 
 
-def drive_turns(
-    load: Load, turns: Sequence[Turn], on_progress: Callable[[Progress], None] | None = None
-) -> tuple[LoadResult, IdealHits]:
-    """Send the turns when they are due, and say what a cache without end would have hit."""
-    if load.path == _CHAT:
-        raise UsageError("a workload is sent as token ids, to /v1/completions", "name the instance without a path")
-    made = replay(turns, load.seed, load.model, _VOCABULARY, kv.PAGE_TOKENS)
-    return run(load.urls, made.requests, made.due_offsets_ns, on_progress=on_progress), made.ideal
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a load that one of several processes sends: every `of`-th request, or session, from `number` on."""
+
+    number: int = 0
+    of: int = 1
 
 
-def drive(load: Load, on_progress: Callable[[Progress], None] | None = None) -> LoadResult:
-    """Send it: Poisson arrivals at a rate, else a closed loop. Bodies are made before, unless time ends the loop."""
+def drive(
+    load: Load,
+    turns: Sequence[Turn] | None = None,
+    *,
+    key: ApiKey = NO_KEY,
+    on_progress: Callable[[Progress], None] | None = None,
+    part: Part = Part(),
+    before_start: Callable[[], None] = lambda: None,
+) -> LoadResult:
+    """Send it: the turns of a workload when they are due, Poisson arrivals at a rate, else a closed loop.
+
+    Bodies are made before, unless time ends the loop.
+    """
+    send = partial(run, load.urls, on_progress=on_progress, key=key, before_start=before_start)
+    if turns is not None:
+        if load.path == _CHAT:
+            raise UsageError("a workload is sent as token ids, to /v1/completions", "name the instance without a path")
+        made = replay(_sessions(turns, part), load.seed, load.model, _VOCABULARY)
+        return send(made.requests, made.due_offsets_ns)
     if load.rate_per_s is not None:
         count = load.requests or max(1, round(load.rate_per_s * (load.duration_s or 0)))
         offsets = schedule.poisson(load.rate_per_s, count, Random(load.seed))
-        return run(load.urls, list(_Requests(load, count)), offsets, on_progress=on_progress)
+        return send(list(_Requests(load, count, part)), offsets[part.number :: part.of])
+    concurrency = len(range(part.number, load.concurrency or 0, part.of))
     if load.requests is not None:
-        requests = list(_Requests(load, load.requests))
-        return run(load.urls, requests, on_progress=on_progress, concurrency=load.concurrency)
-    endless = _Requests(load, _MORE_THAN_EVER)
-    return run(load.urls, endless, on_progress=on_progress, concurrency=load.concurrency, duration_s=load.duration_s)
+        return send(list(_Requests(load, load.requests, part)), concurrency=concurrency)
+    endless = _Requests(load, _MORE_THAN_EVER, part)
+    return send(endless, concurrency=concurrency, duration_s=load.duration_s)
+
+
+def _sessions(turns: Sequence[Turn], part: Part) -> list[Turn]:
+    """The turns of every `of`-th session: what follows what stays together."""
+    sessions = list(dict.fromkeys(turn.session for turn in turns))
+    mine = set(sessions[part.number :: part.of])
+    return [turn for turn in turns if turn.session in mine]
 
 
 class _Requests(Sequence[Request]):
-    """The requests of a load, each made when it is asked for."""
+    """The requests of a part of a load, each made when it is asked for."""
 
-    def __init__(self, load: Load, count: int) -> None:
-        self._load, self._count = load, count
+    def __init__(self, load: Load, count: int, part: Part) -> None:
+        self._load, self._places = load, range(part.number, count, part.of)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._places)
 
-    def __getitem__(self, place: Any) -> Any:
-        load = self._load
-        if not 0 <= place < self._count:
-            raise IndexError(place)
+    def __getitem__(self, index: Any) -> Any:
+        load, place = self._load, self._places[index]
         if load.path == _CHAT:
             text = prompts.session_text(load.seed, "load", place, load.prompt_tokens)
             body, prompt_tokens = prompts.chat_body(load.model, text, load.output_tokens), None
@@ -129,6 +151,7 @@ class _Requests(Sequence[Request]):
             load.path,
             expected_prompt_tokens=prompt_tokens,
             expected_completion_tokens=load.output_tokens,
+            url_index=place % len(load.urls),
         )
 
 
@@ -147,7 +170,7 @@ def parse_objectives(text: str) -> dict[str, float]:
 
 
 def summary(
-    load: Load, result: LoadResult, objectives_s: dict[str, float], ideal: IdealHits | None = None
+    load: Load, result: LoadResult, objectives_s: dict[str, float], turns: Sequence[Turn] | None = None
 ) -> dict[str, Any]:
     """The result for machines. Seconds, except where a name says otherwise; what there is no figure for is null."""
     rows, good = result.rows, [row for row in result.rows if row.ok]
@@ -170,6 +193,7 @@ def summary(
         "tokens_estimated": any(row.tokens_estimated for row in good),
         "client": {
             **asdict(result.client),
+            "tainted_share": result.client.tainted_share,
             "dispatch_delay_s": _spread(dispatch_s),
             "loop_delay_s": _spread(delays_s),
             "error_s": metrics["client_error_s"].value,
@@ -177,19 +201,24 @@ def summary(
             "bottleneck": _bottleneck(result, metrics["client_error_share"]),
         },
     }
-    if ideal is not None:
-        cached = [row.cached_tokens for row in good if row.cached_tokens is not None]
-        asked = sum(row.prompt_tokens or 0 for row in good if row.cached_tokens is not None)
-        document["prefix_hits"] = {
-            "page_tokens": kv.PAGE_TOKENS,
-            "ideal_share": ideal.share,
-            "observed_share": sum(cached) / asked if asked else None,
-            "n": len(cached),
-        }
+    if turns is not None:
+        document["prefix_hits"] = _prefix_hits(good, turns)
     if objectives_s:
         met = figures.goodput(result, objectives_s)
         document["goodput"] = {"objectives_s": objectives_s, "requests": met.met, "requests_per_s": met.per_s}
     return document
+
+
+def _prefix_hits(good: Sequence[RequestRow], turns: Sequence[Turn]) -> dict[str, float | int | None]:
+    """What was hit by the requests' own usage, and what a cache without end would have hit."""
+    told = [row for row in good if row.cached_tokens is not None]
+    asked = sum(row.prompt_tokens or 0 for row in told)
+    return {
+        "page_tokens": kv.PAGE_TOKENS,
+        "ideal_share": ideal_hits(turns, kv.PAGE_TOKENS).share,
+        "observed_share": sum(row.cached_tokens or 0 for row in told) / asked if asked else None,
+        "n": len(told),
+    }
 
 
 def _spread(values_s: Sequence[float]) -> dict[str, float | int | None]:

@@ -20,8 +20,13 @@ class Reply:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    request_id: str
+    path: str
+    headers: dict[str, str]  # names in lower case
     body: bytes
+
+    @property
+    def request_id(self) -> str:
+        return self.headers.get("x-request-id", "")
 
     @property
     def request(self) -> dict[str, Any]:
@@ -97,10 +102,13 @@ def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[Serve
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while not writer.is_closing():
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                headers = dict(line.lower().split(": ", 1) for line in head.strip().split("\r\n")[1:])
-                body = await reader.readexactly(int(headers["content-length"]))
-                served.request_ids.append(headers["x-request-id"])
-                await script(Reply(reader, writer, served.request_ids[-1], body))
+                first, *lines = head.strip().split("\r\n")
+                fields = (line.split(": ", 1) for line in lines)
+                headers = {name.lower(): value for name, value in fields}
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                reply = Reply(reader, writer, first.split()[1], headers, body)
+                served.request_ids.append(reply.request_id)
+                await script(reply)
                 if not writer.is_closing():
                     await writer.drain()
 

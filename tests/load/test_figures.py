@@ -11,7 +11,7 @@ from kvbench.load.result import ClientSelf, LoadResult, RequestRow
 from kvbench.probes import COLD_RECOVERY_METRICS
 
 SECOND = 1_000_000_000
-CLIENT = ClientSelf(cpu_s=0.1, tainted_share=0.0, in_flight_reached=2, in_flight_asked=2, connections=2)
+CLIENT = ClientSelf(cpu_s=0.1, tokens=8, tainted_tokens=0, in_flight_reached=2, in_flight_asked=2, connections=2)
 
 
 def row(ttft_s: float = 1.0, *, tokens: int | None = 64, **other: object) -> RequestRow:

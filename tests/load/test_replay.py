@@ -14,7 +14,7 @@ from kvbench.cli.main import app
 from kvbench.errors import UsageError
 from kvbench.load import client, rows
 from kvbench.load.replay import replay
-from kvbench.load.workload import Block, Turn
+from kvbench.load.workload import Block, IdealHits, Turn, ideal_hits
 
 SYSTEM = Block("system", 300)
 TURNS = [
@@ -30,18 +30,18 @@ def ids(request: client.Request) -> list[int]:
 
 
 def test_what_turns_share_their_prompts_share_and_another_seed_shares_nothing() -> None:
-    made, other = (replay(TURNS, seed, "m", 1000, page_tokens=256) for seed in (1, 2))
+    made, other = (replay(TURNS, seed, "m", 1000) for seed in (1, 2))
     first, second, third = map(ids, made.requests)
     assert second[: len(first)] == first
     assert third[:300] == first[:300]
     assert third[300:350] != first[300:350]
     assert ids(other.requests[0])[:256] != first[:256]
     assert [request.expected_prompt_tokens for request in made.requests] == [350, 354, 360]
-    assert (made.ideal.hits, made.ideal.pages) == (2, 3)
+    assert ideal_hits(TURNS, 256) == IdealHits(pages=3, hits=2)
 
 
 def test_a_turn_is_due_when_the_one_before_it_is_done_and_its_sender_has_thought() -> None:
-    made = replay(TURNS, 1, "m", 1000, page_tokens=256)
+    made = replay(TURNS, 1, "m", 1000)
     with serving(answer_well) as served:
         result = client.run([served.url], made.requests, made.due_offsets_ns)
     by_id = {row.request_id: row for row in result.rows}
@@ -56,14 +56,14 @@ def test_a_turn_whose_leader_failed_is_sent_all_the_same_and_every_one_has_a_row
         Turn(f"t{i}", "s", (SYSTEM,), 4, due_s=0.0 if i == 0 else None, after=f"t{i - 1}" if i else "")
         for i in range(5)
     ]
-    made = replay(turns, 1, "m", 1000, page_tokens=256)
+    made = replay(turns, 1, "m", 1000)
     result = client.run(["http://127.0.0.1:9"], made.requests, made.due_offsets_ns)
     assert [(row.request_id, row.error_class) for row in result.rows] == [(f"t{i}", "refused") for i in range(5)]
 
 
 def test_a_turn_that_follows_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="follows a-0, which is not among"):
-        replay(TURNS[1:], 1, "m", 1000, page_tokens=256)
+        replay(TURNS[1:], 1, "m", 1000)
 
 
 @pytest.mark.parametrize("name", ["conversations", "shared-prefixes", "long-tail", "retrieval"])
