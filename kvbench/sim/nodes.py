@@ -5,10 +5,8 @@ The nodes know which pages they hold, so that a read of a page that is not there
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
-from kvbench.sim import luck
 from kvbench.sim.agenda import Agenda
 from kvbench.sim.device import Link, Node, NodeModel
 from kvbench.store.core import Copy, Delete, Done, Read, Status, Sync, Write
@@ -37,7 +35,7 @@ class SimNodes:
         self.nodes: list[Node] = []
         self._agenda, self._page_bytes, self._seed = agenda, page_bytes, seed
         self._link_rate, self._nodes_per_link = link_rate, nodes_per_link
-        self._uses: Counter[tuple[PageKey | None, int]] = Counter()  # of a page on a node; each use has luck of its own
+        self._uses: dict[tuple[PageKey | None, int], int] = {}  # of a page on a node; each use has luck of its own
         self._link: Link | None = None
         for model in models:
             self.add(model)
@@ -113,7 +111,7 @@ class SimNodes:
 
     def _key(self, node: int, page: PageKey | None) -> int:
         """What an I/O's luck is keyed by: its first page, and how often that was used on this node before."""
-        use = self._uses[page, node]
+        use = self._uses.get((page, node), 0)
         self._uses[page, node] = use + 1
-        name = int.from_bytes(page.digest[:8], "little") ^ page.rank if page else _SYNC
-        return luck.uniform_bits(use, 0, name)
+        name = int.from_bytes(page.digest, "little") + page.rank if page else _SYNC
+        return name + (use << 128)
