@@ -65,3 +65,13 @@ def realtime_offset_ns() -> int:
 def cpu_ns() -> int:
     """Processor time of this process, user and system, in nanoseconds."""
     return time.process_time_ns()
+
+
+def awake_ns() -> int:
+    """How long this thread has run or waited for a processor, in nanoseconds; all its time where the kernel does not
+    count that (/proc/thread-self/schedstat)."""
+    try:
+        ran_ns, waited_ns, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    except OSError:
+        return monotonic_ns()
+    return int(ran_ns) + int(waited_ns)

@@ -40,13 +40,16 @@ class Receiver(Protocol):
 
 
 class KernelClock:
-    """Places the kernel's wall-clock stamps on the monotonic clock. Refreshed now and then: wall time may be set."""
+    """Places the kernel's wall-clock stamps on the monotonic clock. Refreshed now and then: wall time may be set.
+
+    `awake_ns` is how long this thread had been awake by then.
+    """
 
     def __init__(self) -> None:
         self.refresh()
 
     def refresh(self) -> None:
-        self._offset_ns = clock.realtime_offset_ns()
+        self._offset_ns, self.awake_ns = clock.realtime_offset_ns(), clock.awake_ns()
 
     def arrival_ns(self, control: list[tuple[int, int, bytes]], not_before_ns: int, read_ns: int) -> int | None:
         """The kernel's stamp, or None where there is none or it is not between sending and reading."""
@@ -99,6 +102,13 @@ class Connection:
         if self._unsent:
             self._poller.also_writable(self._sock.fileno(), True)
         return self._sent_ns
+
+    @property
+    def unread_ns(self) -> int:
+        """How long what is being parsed can have lain unread: since sockets were looked at the time before, but not
+        while this thread slept, since it sleeps when there is nothing."""
+        unseen_ns = (self._read_ns or self._stamp_ns) - max(self._sent_ns, self._poller.looked_before_ns)
+        return min(unseen_ns, clock.awake_ns() - self._kernel.awake_ns)
 
     @property
     def busy(self) -> bool:

@@ -30,7 +30,8 @@ class Exchange:
         self.reply = Reply()
         self.failure = ("", "")
         self._body = request.body
-        self._read_delay_ns: int | None = None
+        self._read_ns: int | None = None  # when the first token was read
+        self._unread_ns = 0  # how long it can have lain unread
         self._done_ns = 0
         self._start_over()
 
@@ -101,7 +102,7 @@ class Exchange:
         self.reply.add(payloads, stamp_ns)
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
             self.connection.patient = True
-            self._read_delay_ns = None if read_ns is None else read_ns - stamp_ns
+            self._read_ns, self._unread_ns = read_ns, self.connection.unread_ns
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:
@@ -161,7 +162,7 @@ class Exchange:
             first_token_ns=reply.first_token_ns,
             last_token_ns=reply.last_token_ns,
             done_ns=self._done_ns,
-            read_delay_ns=self._read_delay_ns,
+            read_delay_ns=self._read_delay_ns(),
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=(reply.token_events or None) if estimated else reply.completion_tokens,
             cached_tokens=reply.cached_tokens,
@@ -176,4 +177,11 @@ class Exchange:
             output_digest=reply.output_digest,
             finish_reason=reply.finish_reason,
             output_head=reply.output_head,
+            retry_after=self._headers.get("retry-after", ""),
         )
+
+    def _read_delay_ns(self) -> int | None:
+        """How long the first token lay unread; at most, when the kernel's stamp is of another in the same read."""
+        if self._read_ns is None or self.reply.first_token_ns is None:
+            return None
+        return self._unread_ns if self.reply.first_shared else self._read_ns - self.reply.first_token_ns

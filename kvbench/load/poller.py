@@ -10,13 +10,17 @@ import asyncio
 import select
 from collections.abc import Callable
 
-_AT_ONCE = 1024
+from kvbench import clock
 
 
 class Poller:
-    """Calls the handler of each socket that is ready, with epoll's events."""
+    """Calls the handler of each socket that is ready, with epoll's events.
+
+    `looked_before_ns` is when it looked the time before: what a handler finds now had not been there then.
+    """
 
     def __init__(self) -> None:
+        self.looked_before_ns = self._looked_ns = clock.monotonic_ns()
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[int], None]] = {}
         self._loop = asyncio.get_running_loop()
@@ -43,6 +47,7 @@ class Poller:
 
     def _on_ready(self) -> None:
         handlers = self._handlers
-        for fd, events in self._epoll.poll(0, _AT_ONCE):
+        self.looked_before_ns, self._looked_ns = self._looked_ns, clock.monotonic_ns()
+        for fd, events in self._epoll.poll(0, max(1, len(handlers))):
             if (handler := handlers.get(fd)) is not None:  # else closed by a handler before it
                 handler(events)

@@ -54,10 +54,11 @@ class RequestRow:
     `sent_ns`: when its first byte was handed to the kernel. `connect_ns`: how long its connection took to open, TLS
     included, whenever that was. `done_ns`: [DONE], else the end of the reply, or when it was given up.
     `read_delay_ns`: how long the first token lay in the kernel before it was read; None where the kernel gave no stamp.
-    `tainted`: other tokens came in the same read as the first, so its stamp may be late.
+    `tainted`: other tokens came in the same read as the first, so its stamp may be late; then `read_delay_ns` is the
+    longest that it may have been.
     `tokens_estimated`: the server sent no usage, and chunks with text were counted.
     `expected_…`: as the request had them. `output_digest`: BLAKE2b of the text; `output_head`: how it begins.
-    `error_class` is "" or one of FAILURE_CLASSES.
+    `error_class` is "" or one of FAILURE_CLASSES. `retry_after`: what the server said of it; nothing is sent again.
     """
 
     request_id: str
@@ -83,6 +84,7 @@ class RequestRow:
     output_digest: str
     finish_reason: str
     output_head: str = ""
+    retry_after: str = ""
 
     @property
     def ok(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from kvbench.errors import KvbenchError
 from kvbench.load.result import RequestRow
 
-VERSION = 2  # of the columns; a reader refuses what is newer. 2: output_head
+VERSION = 3  # of the columns; a reader refuses what is newer. 2: output_head; 3: retry_after
 _VERSION_KEY = b"kvbench_rows_version"
 _TYPES = {"str": "string", "int": "int64", "int | None": "int64", "bool": "bool"}
 

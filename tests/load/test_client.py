@@ -8,6 +8,7 @@ import ssl
 from collections import Counter
 from random import Random
 from socket import socket
+from threading import Event
 
 import pytest
 from load.server import Reply, answer_well, serving
@@ -268,6 +269,40 @@ def test_neither_a_role_nor_a_comment_is_the_first_token(script, pause_s):
 def test_reasoning_is_the_first_token():
     row = one(reasoning)
     assert row.last_token_ns - row.first_token_ns >= 0.05 * 0.98e9
+
+
+def test_how_long_to_wait_has_a_column_and_nothing_is_sent_again():
+    with serving(too_many_requests) as served:
+        rows = run([served.url], requests(3), schedule.wave(3), PATIENT).rows
+    assert [(row.status, row.retry_after) for row in rows] == [(429, "7")] * 3
+    assert sorted(served.request_ids) == ["r0", "r1", "r2"]
+
+
+def test_a_first_token_that_came_with_others_may_have_come_long_before():
+    """The reader is held up while two tokens come: the kernel's stamp is of the second, and the client must say so."""
+
+    async def two_tokens_apart(reply: Reply) -> None:
+        reply.start()
+        await reply.writer.drain()
+        started.wait()
+        reply.token()
+        await reply.writer.drain()
+        await asyncio.sleep(0.1)
+        reply.token(finish="stop")
+        reply.end()
+        await reply.writer.drain()
+        written.set()
+
+    def hold_up(progress: Progress) -> None:
+        started.set()
+        while not written.is_set():  # awake, as one is who computes or waits for a processor
+            pass
+
+    started, written = Event(), Event()
+    with serving(two_tokens_apart) as served:
+        row = run([served.url], requests(1, None), schedule.wave(1), PATIENT, hold_up).rows[0]
+    assert row.tainted
+    assert row.read_delay_ns is None or row.read_delay_ns >= 0.1e9
 
 
 def test_a_closed_port_is_refused_and_was_never_sent_to():

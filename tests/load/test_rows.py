@@ -11,7 +11,7 @@ from kvbench.load import rows
 
 
 @pytest.mark.parametrize(
-    ("version", "message"), [(b"3", "version 3; this kvbench reads version 2"), (None, "version 0")]
+    ("version", "message"), [(b"4", "version 4; this kvbench reads version 3"), (None, "version 0")]
 )
 def test_rows_of_another_version_are_refused(tmp_path, version, message):
     metadata = {b"kvbench_rows_version": version} if version else None
