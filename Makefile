@@ -10,7 +10,10 @@ INSTALL  := apt-get install -y --no-install-recommends
 # vLLM and LMCache, with the model and its KV: outside of the checkout, and kept for the next time.
 VLLM   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvbench-vllm
 
-.PHONY: gate gate-vllm test test-slow test-vllm setup packages clean
+# A virtual machine with NVMe drives of its own: its image, kept for the next time.
+VM ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvbench-vm
+
+.PHONY: gate gate-vllm test test-slow test-vllm test-vm setup packages clean
 
 gate: setup  ## set up, run G3 on this machine's disk as a demonstration, and show the verdict
 	@$(BIN)/kvbench run gate G3 --quick; code=$$?; echo "exit code of kvbench: $$code"; exit $$code
@@ -30,6 +33,13 @@ test-slow: setup-dev  ## the tests that need minutes: real gates, killed and res
 
 test-vllm: setup-dev  ## the gate on vLLM, with a connector that stores nothing, and with KV that is noise
 	KVBENCH_VLLM=$(VLLM) $(BIN)/pytest -m slow -s tests/engine/test_vllm.py
+
+test-vm: PACKAGES += mmdebstrap qemu-system-x86
+test-vm: setup-dev  ## G1 and G3 on emulated NVMe drives, raw and over TCP: makes a machine in $(VM), 1.5 GB; as root
+	rm -rf $(VM)/wheel
+	$(BIN)/python -m build --wheel --outdir $(VM)/wheel . >/dev/null
+	PYTHON=$(BIN)/python scripts/vm/image.sh $(VM)/image $(VM)/wheel/*.whl
+	KVBENCH_VM=$(VM) $(BIN)/pytest -m slow tests/vm
 
 setup: $(VENV)/.ready
 setup-dev: $(VENV)/.ready-dev

@@ -10,8 +10,20 @@ here=$(dirname "$(readlink -f "$0")")
 suite=bookworm # Linux 6.1: NVMe/TCP, and no cachestat(2)
 packages=linux-image-amd64,kmod,udev,util-linux,e2fsprogs,python3,nvme-cli,smartmontools,fio,pciutils,iproute2
 
-state=$(cat "$0" "$here/init.sh" "$here/../../pyproject.toml" | sha256sum)
-[ "$(cat "$dir/state" 2>/dev/null)" = "$state" ] && exit 0
+# What the guest does first is written into the disk each time.
+install_init() {
+	debugfs -w -f - "$dir/root.ext4" >"$dir/init.log" 2>&1 <<-END
+		rm /init
+		write $here/init.sh /init
+		set_inode_field /init mode 0100755
+	END
+}
+
+state=$({ cat "$0"; sed -n '/^dependencies/,/^]/p' "$here/../../pyproject.toml"; } | sha256sum)
+if [ "$(cat "$dir/state" 2>/dev/null)" = "$state" ]; then
+	install_init
+	exit 0
+fi
 
 mkdir -p "$dir"
 rm -f "$dir/state"
@@ -24,11 +36,11 @@ mmdebstrap --quiet --variant=minbase --include="$packages" "$suite" "$root"
 	--only-binary=:all: --platform manylinux_2_28_x86_64 --platform manylinux2014_x86_64 "$wheel"
 rm -rf "$root"/opt/kvbench/kvbench*
 chroot "$root" python3 -m compileall -q /opt/kvbench >/dev/null || true # some files are no Python 3.11, and never imported
-install -m 755 "$here/init.sh" "$root/init"
 mkdir -p "$root/share"
 
 cp "$root"/boot/vmlinuz-* "$dir/kernel"
 cp "$root"/boot/initrd.img-* "$dir/initrd"
 rm -f "$dir/root.ext4"
 mke2fs -q -t ext4 -d "$root" "$dir/root.ext4" 3G
+install_init
 printf '%s\n' "$state" >"$dir/state"
