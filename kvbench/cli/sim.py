@@ -10,6 +10,7 @@ from kvbench.cli.gate import Json
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from kvbench.sim.calibrate import Calibration
     from kvbench.sim.compare import Column
     from kvbench.sim.published import Published
     from kvbench.sim.published_gate import PublishedFinding
@@ -145,6 +146,36 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
+@app.command()
+def calibrate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder of gate G3, or of any with its waves.")],
+    json: Json = None,
+) -> None:
+    """Fit device and engine models to a measured run, and predict each cell from the others.
+
+    Example:  kvbench sim calibrate kvbench-runs/2026-11-30T16-25-00-G3
+    """
+    from dataclasses import asdict
+
+    from kvbench import journal
+    from kvbench.cli import show
+    from kvbench.sim import calibrate as core
+
+    folder = journal.RunFolder.open(run)
+    result = core.calibrate(folder.plan, folder.measurements())
+    _say_calibration(result)
+    cells = [
+        {
+            "arm": held.cell.arm.name, "cell": held.cell.step.cell, "rounds": held.cell.rounds,
+            "measured": {"ttft_p50_s": held.cell.ttft_p50_s, "output_tokens_per_s": held.cell.tokens_per_s},
+            "simulated": {"ttft_p50_s": held.ttft_p50_s, "output_tokens_per_s": held.tokens_per_s},
+            "errors": held.errors,
+        }
+        for held in result.held
+    ]  # fmt: skip
+    show.write_json({"version": 1, "basis": "simulated", "fit": asdict(result.fit), "cells": cells}, json)
+
+
 def _source(workload: str, trace: Path | None, requests: int | None) -> "Source":
     from kvbench.sim.simulate import Source
 
@@ -169,10 +200,11 @@ def _counts(text: str) -> list[int]:
 def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | None) -> None:
     from kvbench.cli import show
     from kvbench.sim import compare as core
+    from kvbench.sim.simulate import FIGURES
 
     first = next(iter(tasks.values()))[0]
     columns = core.compare(tasks, processes)
-    _say_columns(columns)
+    say_columns(columns, FIGURES)
     source = first.source.trace or first.source.workload
     show.say(
         f"simulated: {source} on site {first.site.id}; mean ± half of its 95 % interval, over seeds; × is the ratio"
@@ -184,16 +216,16 @@ def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | 
 # ---------------------------------------------------------------- comparisons, for people and for machines
 
 
-def _say_columns(columns: "Sequence[Column]") -> None:
+def say_columns(columns: "Sequence[Column]", figures: "Mapping[str, str]") -> None:
+    """One table: a row for each of `figures` (name → unit) that any column has."""
     from rich.table import Table
 
     from kvbench.cli import show
-    from kvbench.sim.simulate import FIGURES
 
     table = Table("figure", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.label, justify="right", no_wrap=True)
-    for name, unit in FIGURES.items():
+    for name, unit in figures.items():
         if any(column.figures[name].mean for column in columns):
             table.add_row(name, *(_estimate(column, name, unit, column is columns[0]) for column in columns))
     show.print_table(table)
@@ -223,6 +255,41 @@ def _columns_document(columns: "Sequence[Column]", first: "Task") -> dict[str, A
         "units": dict(FIGURES),
         "columns": [asdict(column) for column in columns],
     }
+
+
+# ---------------------------------------------------------------- calibrate, for people
+
+
+def _say_calibration(result: Calibration) -> None:
+    from statistics import median
+
+    from rich.table import Table
+
+    from kvbench.cli import show
+    from kvbench.units import format_rate, format_seconds
+
+    table = Table("cell", "rounds", box=None, pad_edge=False)
+    for heading in ("TTFT p50", "simulated", "tok/s", "simulated"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for held in result.held:
+        cell, errors = held.cell, held.errors
+        ttft = rate = "device not known without it"
+        if errors and held.ttft_p50_s is not None:
+            ttft = f"{format_seconds(held.ttft_p50_s)} ({errors[0]:+.1%})"
+            rate = f"{held.tokens_per_s:.1f} ({errors[1]:+.1%})"
+        measured = (format_seconds(cell.ttft_p50_s), f"{cell.tokens_per_s:.1f}")
+        table.add_row(cell.name, str(cell.rounds), measured[0], ttft, measured[1], rate)
+    show.print_table(table)
+    show.say("simulated: each cell by models that were fitted to all the others")
+    if result.errors:
+        count = len(result.errors)
+        show.say(
+            f"error {median(result.errors):.1%} in the median, {max(result.errors):.1%} at worst, of {count} figures"
+        )
+    fit = result.fit
+    rates = "".join(f", {arm} {format_rate(rate)}" for arm, rate in fit.rates_bytes_per_s.items())
+    constants = f"{format_seconds(fit.before_s)} before loading, {format_seconds(fit.after_s)} after the tokens"
+    show.say(f"fitted to all cells: computing takes {fit.slowdown:.3g} × the roofline, {constants}{rates}")
 
 
 # ---------------------------------------------------------------- reproduce, for people
