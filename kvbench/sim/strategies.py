@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from kvbench.errors import UsageError
 from kvbench.store.cluster import ClusterView
@@ -40,6 +41,7 @@ LAYERS: Mapping[str, str] = {
     "prefetch": "pages that follow one that is brought up come with it",
     "move": "pages that follow the placement when nodes come and go",
     "paced": "that, within a byte budget",
+    "session": "that, all pages of a prefix at once",
 }
 
 _SECOND_NS = 10**9
@@ -108,7 +110,8 @@ def _mover(layers: frozenset[str], placement: Strategy, flash: Strategy, page_by
     hot = HotPages()
     if "hot" in layers:
         sources.append(hot)
-    if layers & {"weights", "move", "paced"}:
-        sources.append(Rebalance(placement, spared=hot.replicated))
+    if layers & {"weights", "move", "paced", "session"}:
+        unit: Literal["page", "session"] = "session" if "session" in layers else "page"
+        sources.append(Rebalance(placement, unit, hot.replicated))
     budget = TokenBucket(_PACED_MOVE_RATE, page_bytes) if "paced" in layers else None
     return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget)
