@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
-from kvbench import clock
 from kvbench.store.cluster import ClusterView, Role
-from kvbench.store.core import Arrive, Done, Event, Finish, NodeLeave, NodeUp, PageStore, SetTimer, Status, Timer
+from kvbench.store.core import Arrive, Done, Event, Finish, NodeLeave, NodeUp, PageStore, Status
+from kvbench.store.drive import Driver
 from kvbench.store.hashing import Ring
 from kvbench.store.keys import PageKey
 from kvbench.store.moves import Mover
@@ -80,68 +81,26 @@ def pages(number: int) -> tuple[PageKey, ...]:
     return tuple(PageKey(number.to_bytes(8, "big") + page.to_bytes(8, "big"), 0) for page in range(PAGES))
 
 
-class Driver:
-    """A store over the directories of a folder, with what is on them taken over."""
-
-    def __init__(self, store: PageStore, folder: Path) -> None:
-        self.store, self.events = store, SimpleQueue[Done]()
-        self._timers: list[SetTimer] = []
-        self._ios = 0  # under way
-        self.nodes = RealNodes(
-            [folder / f"node{node}" for node in range(NODES)],
-            PAGE_BYTES,
-            on_done=self.events.put,
-            direct=False,
-            run_pages=PAGES,
-        )
-        store.load(self.nodes.scan())
-
-    def give(self, event: Event) -> list[Finish]:
-        """Let the store take an event in; the operations that it finishes."""
-        finished = []
-        for command in self.store.step(clock.monotonic_ns(), event):
-            if isinstance(command, Finish):
-                finished.append(command)
-            elif isinstance(command, SetTimer):
-                self._timers.append(command)
-            else:
-                self._ios += 1
-                self.nodes.submit(command)
-        return finished
-
-    def wait(self) -> list[Finish]:
-        """Until the next I/O has ended, or the next timer runs out."""
-        if self._timers and clock.monotonic_ns() >= self._timers[-1].at_ns:
-            return self.give(Timer(self._timers.pop().id))
-        try:
-            done = self.events.get(timeout=0.01 if self._timers else 30)
-        except Empty:
-            return []
-        self._ios -= 1
-        return self.give(done)
-
-    def settle(self) -> list[Finish]:
-        """Until nothing is left to do."""
-        finished = []
-        while self._ios or self._timers:
-            finished += self.wait()
-        return finished
+@contextmanager
+def driving(work: str, folder: Path) -> Iterator[tuple[PageStore, Driver]]:
+    """A store for some work over the directories of a folder, with what is on them taken over."""
+    store, events = WORK[work][0](), SimpleQueue[Done]()
+    directories = [folder / f"node{node}" for node in range(NODES)]
+    with RealNodes(directories, PAGE_BYTES, on_done=events.put, direct=False, run_pages=PAGES) as nodes:
+        yield store, Driver(store, nodes, events)
 
 
 def serve(work: str, folder: Path, first: int) -> None:
     """Keep a few operations under way, and say of every write when it is durable."""
-    build, events = WORK[work]
-    driver = Driver(build(), folder)
     under_way: set[int] = set()
-    for event in events(first):
-        finished = driver.give(event)
-        if isinstance(event, Arrive):
-            under_way.add(event.op)
-        while True:
+    with driving(work, folder) as (_, driver):
+        for event in WORK[work][1](first):
+            finished = driver.give(event)
+            if isinstance(event, Arrive):
+                under_way.add(event.op)
             _say(finished, under_way)
-            if len(under_way) < 4:
-                break
-            finished = driver.wait()
+            while len(under_way) >= 4:
+                _say(driver.wait(), under_way)
 
 
 def _say(finished: Sequence[Finish], under_way: set[int]) -> None:

@@ -69,8 +69,11 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands to the application."""
-    run_app = typer.Typer(no_args_is_help=True, help="Run a gate.\n\nExample:  kvbench run gate G3 --quick")
+    from kvbench.cli.strategies import run_strategies
+
+    run_app = typer.Typer(no_args_is_help=True, help="Run a gate, or strategies.\n\nExample:  kvbench run gate G3")
     run_app.command("gate")(run_gate)
+    run_app.command("strategies")(run_strategies)
     plan_app = typer.Typer(no_args_is_help=True, help="Say what would run.\n\nExample:  kvbench plan gate G3")
     plan_app.command("gate")(plan_gate)
     app.add_typer(run_app, name="run")

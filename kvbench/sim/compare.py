@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -33,14 +33,18 @@ def compare(tasks: Mapping[str, Sequence[Task]], processes: int = 1) -> list[Col
     """`tasks`: for each label one task a seed, the same seeds in the same order."""
     flat = [task for runs in tasks.values() for task in runs]
     results = iter(sweep.over(simulate, flat, processes))
-    runs = {label: [next(results) for _ in each] for label, each in tasks.items()}
-    reference = next(iter(runs.values()))
-    return [Column(label, _estimates(each), _ratios(each, reference)) for label, each in runs.items()]
+    return columns({label: [next(results) for _ in each] for label, each in tasks.items()}, FIGURES)
 
 
-def _estimates(runs: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
+def columns(runs: Mapping[str, Sequence[Mapping[str, float]]], names: Iterable[str]) -> list[Column]:
+    """What each label's runs gave of the figures with these names; the first label is the reference."""
+    names, reference = tuple(names), next(iter(runs.values()))
+    return [Column(label, _estimates(each, names), _ratios(each, reference, names)) for label, each in runs.items()]
+
+
+def _estimates(runs: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, Estimate]:
     found = {}
-    for name in FIGURES:
+    for name in names:
         values = [run[name] for run in runs]
         half_width = stats.mean_half_width(values) if len(values) > 1 else None
         found[name] = Estimate(fmean(values), half_width, len(values))
@@ -48,10 +52,10 @@ def _estimates(runs: Sequence[Mapping[str, float]]) -> dict[str, Estimate]:
 
 
 def _ratios(
-    runs: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]]
+    runs: Sequence[Mapping[str, float]], reference: Sequence[Mapping[str, float]], names: Sequence[str]
 ) -> dict[str, stats.RatioInterval | None]:
     ratios = {}
-    for name in FIGURES:
+    for name in names:
         of, against = [run[name] for run in runs], [run[name] for run in reference]
         ratios[name] = stats.paired_log_ratio(of, against) if min(*of, *against, 1.0) > 0 else None
     return ratios

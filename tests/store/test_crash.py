@@ -13,7 +13,7 @@ from pathlib import Path
 
 import page_crash
 import pytest
-from page_crash import NODES, PAGE_BYTES, WORK, Driver, pages
+from page_crash import NODES, PAGE_BYTES, WORK, driving, pages
 
 from kvbench.store.content import PageContent
 from kvbench.store.core import Arrive, Status
@@ -43,14 +43,13 @@ def test_what_was_acknowledged_is_there_after_a_crash_and_no_space_leaks(
     rng, acknowledged = random.Random(work), set[int]()
     for crash in range(crashes):
         acknowledged.update(killed(work, tmp_path, 10_000 * crash, rng))
-        driver = Driver(WORK[work][0](), tmp_path)
-        with driver.nodes:
+        with driving(work, tmp_path) as (store, driver):
             finished = driver.settle()
             for number in acknowledged:
                 finished += driver.give(Arrive(number, "read", pages(number)))
             finished += driver.settle()
             assert Counter(finish.status for finish in finished) == {Status.OK: len(acknowledged)}
-            index = driver.store.directory
+            index = store.directory
             copies = {page: index.replicas(page) for page in index.pages()}
         assert all(len(nodes) == 1 for nodes in copies.values())
         assert_space_is_that_of(copies, tmp_path)

@@ -1,0 +1,84 @@
+"""`kvbench run strategies`: the strategies of `kvbench sim compare`, on real nodes."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvbench.cli.gate import RUNS, Json, Out, TargetFile
+from kvbench.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from kvbench.strategy_trial import Place
+
+_DEFAULT = ("ring", "modulo", "prefix+ring", "ring+merge")
+_DEMO_NODES, _DEMO_RATE = 4, 50 * 10**6
+_ROUNDS, _QUICK_ROUNDS = 10, 3
+
+
+def run_strategies(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[STRATEGY]...", help="Like prefix+ring; the first is the reference.")
+    ] = None,
+    target: TargetFile = None,
+    quick: Annotated[bool, typer.Option("--quick", help=f"{_QUICK_ROUNDS} rounds instead of {_ROUNDS}.")] = False,
+    out: Out = None,
+    json: Json = None,
+) -> None:
+    """Set strategies side by side on the nodes of a target's dut; without one, on four slowed directories.
+    Exit code: 1 if a page was lost or wrong.
+
+    Names are those of kvbench sim compare. Some 50 MB are written for each strategy and round, and removed.
+
+    Example:  kvbench run strategies ring prefix+ring --target fx100.yaml --quick
+    """
+    from json import dumps
+
+    from kvbench import clock, strategy_trial
+    from kvbench.cli import show
+    from kvbench.cli.sim import say_columns
+    from kvbench.sim import compare, strategies
+
+    chosen = names or list(_DEFAULT)
+    for name in chosen:
+        if strategies.parse(name).layers & {"heat", "prefetch"}:
+            raise UsageError(f"strategy {name!r}: the target's nodes are one tier", "leave heat and prefetch out")
+    path = out or RUNS / f"{clock.wall():%Y-%m-%dT%H-%M-%S}-strategies"
+    if path.exists():
+        raise UsageError(f"{path} exists", "choose another --out")
+    place = _place(target, path.resolve())
+    basis = "measured" if target else f"demonstration: {_DEMO_NODES} directories, {_DEMO_RATE / 1e6:.0f} MB/s each"
+    path.mkdir(parents=True)
+    for node in place.nodes if target is None else ():
+        node.mkdir()
+    load, rounds = strategy_trial.Load(), _QUICK_ROUNDS if quick else _ROUNDS
+    with (path / "requests.jsonl").open("w") as rows:
+        found = strategy_trial.run(
+            chosen, place, load, rounds, run_id=path.name, tell=lambda row: print(dumps(row), file=rows, flush=True)
+        )
+    kept = strategy_trial.document(place, load, basis, found)
+    show.write_json(kept, str(path / "strategies.json"))
+    say_columns(compare.columns(found, strategy_trial.FIGURES), strategy_trial.FIGURES)
+    show.say(f"{basis}; mean ± half of its 95 % interval, over {rounds} rounds; × is the ratio to the first column")
+    if not place.direct:
+        show.say("note: without direct I/O, reads may have come from the page cache")
+    if place.rate_limit_bytes_per_s and target:
+        show.say(f"note: each node was limited to {place.rate_limit_bytes_per_s / 1e6:g} MB/s by the target file")
+    show.say(f"run folder: {path}")
+    show.write_json(kept, json)
+    if any(figures["failed_reads"] for rounds_of in found.values() for figures in rounds_of):
+        show.say("pages could not be read back, or were wrong: requests.jsonl names the requests")
+        raise typer.Exit(Exit.FAIL)
+
+
+def _place(target: Path | None, folder: Path) -> "Place":
+    """The dut's nodes; without a target, directories of the run folder."""
+    from kvbench import content
+    from kvbench.strategy_trial import Place
+
+    if target is None:
+        return Place(tuple(folder / f"node{node}" for node in range(_DEMO_NODES)), True, _DEMO_RATE)
+    dut = next(arm for arm in content.load_target(target).arms if arm.role == "dut")
+    if not dut.storage or not all(Path(node).is_dir() for node in dut.storage.nodes):
+        raise UsageError(f"{target}: arm {dut.name} has a node that is no directory", "mount it, and name directories")
+    return Place(tuple(map(Path, dut.storage.nodes)), dut.storage.direct, dut.storage.rate_limit_bytes_per_s)

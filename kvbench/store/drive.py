@@ -1,0 +1,64 @@
+"""Drives one page store in real time, on the thread that calls: its I/Os on `RealNodes`, its timers between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from queue import Empty, SimpleQueue
+
+from kvbench import clock
+from kvbench.store.core import PageStore
+from kvbench.store.protocol import Done, Event, Finish, Io, SetTimer, Timer
+from kvbench.store.real import RealNodes
+
+_FOREVER_S = 3600.0
+
+
+class Driver:
+    """`events` is what the nodes put their `Done` into. `on_io` sees every I/O as it goes out.
+
+    The pages that lie on the nodes already are taken over.
+    """
+
+    def __init__(
+        self,
+        store: PageStore,
+        nodes: RealNodes,
+        events: SimpleQueue[Done],
+        on_io: Callable[[Io], None] = lambda command: None,
+    ) -> None:
+        self._store, self._nodes, self._events, self._on_io = store, nodes, events, on_io
+        self._timers: list[tuple[int, int]] = []  # a heap of (when, id)
+        self._ios = 0  # under way
+        store.load(nodes.scan())
+
+    def give(self, event: Event) -> list[Finish]:
+        """Let the store take an event in, and carry out what follows; the operations that it has finished."""
+        finished = []
+        for command in self._store.step(clock.monotonic_ns(), event):
+            if isinstance(command, Finish):
+                finished.append(command)
+            elif isinstance(command, SetTimer):
+                heappush(self._timers, (command.at_ns, command.id))
+            else:
+                self._ios += 1
+                self._on_io(command)
+                self._nodes.submit(command)
+        return finished
+
+    def wait(self) -> list[Finish]:
+        """Wait for the next I/O that ends, or the next timer, and take it in."""
+        left_s = (self._timers[0][0] - clock.monotonic_ns()) / 1e9 if self._timers else _FOREVER_S
+        try:
+            done = self._events.get(timeout=left_s) if left_s > 0 else self._events.get_nowait()
+        except Empty:
+            return self.give(Timer(heappop(self._timers)[1])) if self._timers else []
+        self._ios -= 1
+        return self.give(done)
+
+    def settle(self) -> list[Finish]:
+        """Until nothing is left to do."""
+        finished: list[Finish] = []
+        while self._ios or self._timers:
+            finished += self.wait()
+        return finished
