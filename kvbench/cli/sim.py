@@ -260,7 +260,7 @@ def _columns_document(columns: "Sequence[Column]", first: "Task") -> dict[str, A
 # ---------------------------------------------------------------- calibrate, for people
 
 
-def _say_calibration(result: Calibration) -> None:
+def _say_calibration(result: "Calibration") -> None:
     from statistics import median
 
     from rich.table import Table
