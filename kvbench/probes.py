@@ -255,6 +255,40 @@ class ChurnParams:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointParams:
+    """A checkpoint saved by `ranks` ranks, or as many models loaded, each a file of its own in the safetensors format.
+
+    `access`  `save`: all ranks at once, each with fsync. `load`: all models at once, cold. `switch`: one after the
+              other, cold; `switches_per_hour` of them are held against an hour.
+    `total_bytes` is of all files together, and `scale` of it is moved.
+    `io`      how the files are written or read: past the page cache, through it, or through a mapping.
+    `writer`  `torch`: torch.distributed.checkpoint saves, in a process a rank, where torch is installed for `python`
+              ("": the Python that runs kvbench).
+    """
+
+    pages: str
+    access: Literal["save", "load", "switch"]
+    total_bytes: SizeBytes
+    scale: float = 1.0
+    ranks: Count = 8
+    io: Literal["direct", "buffered", "mmap"] = "buffered"
+    writer: Literal["plain", "torch"] = "plain"
+    python: str = ""
+    switches_per_hour: float = 20.0
+    settle_dwell_s: Seconds = 1.0
+
+    __pydantic_config__ = _STRICT
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale <= 1:
+            raise ValueError("scale is above 0 and at most 1")
+
+    @property
+    def moved_bytes(self) -> int:
+        return int(self.total_bytes * self.scale)
+
+
+@dataclass(frozen=True, slots=True)
 class FakeParams:
     """A wave made of arithmetic, for tests of everything around the probes. Basis: simulated.
 
@@ -360,6 +394,25 @@ PAGE_METRICS: Mapping[str, str] = {
     "residency_after_share": "share",
     "array_cache_evicted_ratio": "ratio",
     "link_use_share": "share",
+    "cpu_pressure_share": "share",
+    "medium_proven": "count",
+}
+
+CHECKPOINT_METRICS: Mapping[str, str] = {
+    "moved_bytes": "B",
+    "save_s": "s",  # of the slowest rank, from opening its file to the fsync of its directory
+    "save_bandwidth_bytes_per_s": "B/s",  # all bytes ÷ that
+    "load_s": "s",  # of the slowest model, all at once
+    "load_bandwidth_bytes_per_s": "B/s",
+    "rank_bandwidth_min_bytes_per_s": "B/s",  # of the slowest rank or model
+    "switch_s": "s",  # of one model, mean
+    "effective_utilisation_share": "share",  # of an hour, what the stated number of switches leaves to computing
+    "starved_share": "share",  # of a rank's time, waiting for bytes to be made or checked; the worst rank
+    "wrong_chunks": "count",  # of 16 MiB, that were not byte for byte what was written
+    "ledger_ratio": "ratio",  # bytes that the devices moved ÷ bytes of the files
+    "idle_read_share": "share",
+    "residency_before_share": "share",
+    "array_cache_evicted_ratio": "ratio",
     "cpu_pressure_share": "share",
     "medium_proven": "count",
 }
@@ -510,6 +563,18 @@ def _cost_pages(params: KvPagesParams, arm: Arm | None, shape: kv.ModelShape | N
     )
 
 
+def _cost_checkpoint(params: CheckpointParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    size, filler = params.moved_bytes, 0 if params.access == "save" else _filler_bytes(arm)
+    read = 0 if params.access == "save" else size + filler
+    return Cost(
+        seconds=_SETTLE_S + params.settle_dwell_s + (size + read) / _ASSUMED_BYTES_PER_S,
+        written_bytes=size,
+        space_bytes=size + size // 100,
+        kept_bytes=filler,
+        read_bytes=read,
+    )
+
+
 def _cost_churn(params: ChurnParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     kept = params.kept_bytes(arm.storage if arm else None)
     rate = min(params.rate_bytes_per_s or _ASSUMED_BYTES_PER_S, _ASSUMED_BYTES_PER_S) / 2  # reads and writes share it
@@ -570,6 +635,12 @@ PROBES: Mapping[str, ProbeSpec] = {
     ),
     "kv.churn": ProbeSpec(
         call="kvbench.store.churn:measure", params=ChurnParams, metrics=CHURN_METRICS, cost=_cost_churn
+    ),
+    "store.checkpoint": ProbeSpec(
+        call="kvbench.store.checkpoint:measure",
+        params=CheckpointParams,
+        metrics=CHECKPOINT_METRICS,
+        cost=_cost_checkpoint,
     ),
     "load.cold_recovery": ProbeSpec(
         call="kvbench.load.cold_recovery:measure",

@@ -159,6 +159,10 @@ def bytes_read_between(before: Mapping[str, Counters], after: Mapping[str, Count
     return sum(after[name].read_bytes - then.read_bytes for name, then in before.items())
 
 
+def bytes_written_between(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> int:
+    return sum(after[name].written_bytes - then.written_bytes for name, then in before.items())
+
+
 def bandwidth_between(samples: Sequence[Sample], start_ns: int, end_ns: int) -> float | None:
     """Mean read bandwidth in bytes/s between two moments; between samples the counters are taken as straight lines.
 

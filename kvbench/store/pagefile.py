@@ -30,13 +30,24 @@ def aligned_buffer(size_bytes: int) -> memoryview:
     return buffer
 
 
+def read_all(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill `buffer` from an open file; returns the bytes read, fewer only at the file's end. Raises OSError."""
+    done = 0
+    while done < len(buffer) and (count := os.preadv(fd, [buffer[done:]], offset + done)):
+        done += count
+    return done
+
+
+def write_all(fd: int, buffer: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(buffer):
+        done += os.pwritev(fd, [buffer[done:]], offset + done)
+
+
 def read(path: Path, buffer: memoryview, direct: bool, offset: int = 0) -> int:
     """Fill `buffer` from a file; returns the bytes read, fewer only at the file's end. Raises OSError."""
-    with _opened(path, os.O_RDONLY, direct) as fd:
-        done = 0
-        while done < len(buffer) and (count := os.preadv(fd, [buffer[done:]], offset + done)):
-            done += count
-        return done
+    with opened(path, os.O_RDONLY, direct) as fd:
+        return read_all(fd, buffer, offset)
 
 
 def write(path: Path, unfinished: Path, buffer: memoryview, direct: bool) -> None:
@@ -45,10 +56,8 @@ def write(path: Path, unfinished: Path, buffer: memoryview, direct: bool) -> Non
     The name itself is durable after `sync_directory`. Raises OSError, leaving nothing behind.
     """
     try:
-        with _opened(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, direct) as fd:
-            done = 0
-            while done < len(buffer):
-                done += os.pwritev(fd, [buffer[done:]], done)
+        with opened(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, direct) as fd:
+            write_all(fd, buffer, 0)
             os.fdatasync(fd)
         unfinished.rename(path)
     except OSError:
@@ -58,7 +67,7 @@ def write(path: Path, unfinished: Path, buffer: memoryview, direct: bool) -> Non
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises OSError."""
-    with _opened(path, os.O_RDONLY | os.O_DIRECTORY, direct=False) as fd:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY, direct=False) as fd:
         os.fsync(fd)
 
 
@@ -82,7 +91,7 @@ def prepare_directory(path: Path, direct: bool) -> None:
 
 
 @contextmanager
-def _opened(path: Path, flags: int, direct: bool) -> Iterator[int]:
+def opened(path: Path, flags: int, direct: bool) -> Iterator[int]:
     fd = os.open(path, flags | os.O_CLOEXEC | (os.O_DIRECT if direct else 0), 0o644)
     try:
         yield fd

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from kvbench import clock, plan, process
 from kvbench.errors import StepError
 from kvbench.host.arraycache import ArrayCache, array_cache
-from kvbench.host.blockdev import BlockDevice, Counters, Medium, medium_of, read_counters
+from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.host.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
 from kvbench.host.pagecache import residency
 from kvbench.host.pressure import pressure_share
-from kvbench.host.telemetry import Sampler, bytes_read_between, wait_idle
+from kvbench.host.telemetry import Sampler, bytes_read_between, bytes_written_between, wait_idle
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.probes import Context, KvPagesParams
 from kvbench.store import filler
@@ -157,7 +157,7 @@ def _burst(setup: _Setup) -> _Result:
     wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     before = read_counters(setup.devices)
     writes = _write(setup, "write", pages, setup.params.concurrency)
-    device_bytes = _written_between(before, read_counters(setup.devices))  # acknowledged pages have been sent
+    device_bytes = bytes_written_between(before, read_counters(setup.devices))  # acknowledged pages have been sent
     with _phase(setup, "drain"):
         wait_idle(setup.devices, QUIET_S, DRAIN_TIMEOUT_S)
     drain_s = max(0.0, (clock.monotonic_ns() - writes.span_ns[1]) / 1e9 - QUIET_S)
@@ -325,10 +325,6 @@ def _phase(setup: _Setup, name: str) -> Iterator[None]:
 
 def _left_s(setup: _Setup) -> float:
     return (setup.context.deadline_ns - clock.monotonic_ns()) / 1e9
-
-
-def _written_between(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> int:
-    return sum(after[name].written_bytes - then.written_bytes for name, then in before.items())
 
 
 # ---------------------------------------------------------------- evidence
