@@ -13,16 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from kvbench import content, kv
+from kvbench import kv
 from kvbench import plan as plans
-from kvbench.engine import catalog
-from kvbench.engine.cost import CostModel
 from kvbench.engine.protocol import EngineConfig
 from kvbench.errors import UsageError
 from kvbench.model import Arm, Measurement, Plan, Step
 from kvbench.probes import ColdRecoveryParams
 from kvbench.sim.device import NodeModel
-from kvbench.sim.site import as_one
+from kvbench.sim.site import cost
 from kvbench.sim.waves import Rig, Sessions
 
 PROBE = "load.cold_recovery"
@@ -145,12 +143,8 @@ def _line(cell: ObservedCell) -> _Line:
 def _simulated(cell: ObservedCell, rate_bytes_per_s: int | None) -> tuple[float, float]:
     """TTFT p50 and duration of the cell's wave on a device of this rate."""
     params, engine = _params(cell.step), cell.arm.engine
-    shapes = content.model_shapes()
-    accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
-    if engine.model not in shapes or engine.accelerator not in accelerators:
-        raise UsageError(f"arm {cell.arm.name}: no shape of {engine.model!r} or no figures of {engine.accelerator!r}")
     config = EngineConfig(
-        as_one(CostModel(shapes[engine.model], accelerators[engine.accelerator], engine.tensor_parallel)),
+        cost(f"arm {cell.arm.name}", engine.model, engine.accelerator, engine.tensor_parallel),
         page_tokens=params.chunk_tokens,
         host_memory_bytes=engine.host_memory_bytes,
         blocking_loads=engine.kind != "emulated",

@@ -13,14 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from kvbench import content
-from kvbench.engine import catalog
-from kvbench.engine.cost import CostModel
 from kvbench.engine.protocol import EngineConfig
 from kvbench.sim import sweep
 from kvbench.sim.device import NodeModel
 from kvbench.sim.published import RECOMPUTE, Cell, Published, Report
-from kvbench.sim.site import as_one
+from kvbench.sim.site import cost
 from kvbench.sim.waves import Rig, Sessions, Wave
 
 _CHANNELS = 256  # more than the reader's threads: the device is never idle while a page is wanted
@@ -113,7 +110,7 @@ def reproduce(published: Published, name: str, seeds: Sequence[int], processes: 
 
 def session_bytes(published: Published) -> int:
     platform = published.platform
-    shape = content.model_shapes()[platform.model]
+    shape = cost("published platform", platform.model, platform.accelerator, 1).shape
     return shape.kv_bytes_per_token * platform.page_tokens * platform.session_pages
 
 
@@ -138,10 +135,8 @@ def _simulate(task: tuple[Published, Report, int]) -> dict[str, Figures]:
 
 def config(published: Published, report: Report) -> EngineConfig:
     platform = published.platform
-    accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
-    shape = content.model_shapes()[platform.model]
     return EngineConfig(
-        as_one(CostModel(shape, accelerators[platform.accelerator], report.tensor_parallel)),
+        cost(f"report {report.id}", platform.model, platform.accelerator, report.tensor_parallel),
         page_tokens=platform.page_tokens,
         step_tokens=platform.step_tokens,
         host_memory_bytes=platform.host_memory_per_rank * report.tensor_parallel,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,12 +96,7 @@ class Site:
 
     def cost(self) -> CostModel:
         """Of one instance. Raises UsageError for a model or an accelerator that kvbench does not know."""
-        shapes = content.model_shapes()
-        accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
-        for what, name, known in (("model", self.model, shapes), ("accelerator", self.accelerator, accelerators)):
-            if name not in known:
-                raise UsageError(f"site {self.id}: there is no {what} {name!r}", f"one of: {', '.join(known)}")
-        return as_one(CostModel(shapes[self.model], accelerators[self.accelerator], self.tensor_parallel))
+        return cost(f"site {self.id}", self.model, self.accelerator, self.tensor_parallel)
 
     def node_models(self) -> list[NodeModel]:
         """Of all nodes: the flash nodes, the slow ones first, then those of the tier below."""
@@ -114,6 +110,17 @@ class Site:
         if self.capacity:
             models += [self.capacity.node] * self.capacity.nodes
         return models
+
+
+@cache
+def cost(asked_by: str, model: str, accelerator: str, tensor_parallel: int) -> CostModel:
+    """The roofline of an instance, all ranks as one. Raises UsageError for what kvbench does not know."""
+    shapes = content.model_shapes()
+    accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
+    for what, name, known in (("model", model, shapes), ("accelerator", accelerator, accelerators)):
+        if name not in known:
+            raise UsageError(f"{asked_by}: there is no {what} {name!r}", f"one of: {', '.join(known)}")
+    return as_one(CostModel(shapes[model], accelerators[accelerator], tensor_parallel))
 
 
 def as_one(cost: CostModel) -> CostModel:
