@@ -36,6 +36,7 @@ Workload = Annotated[
 Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")]
 Requests = Annotated[int | None, typer.Option(min=1, help="Only so many of them, from the first on.")]
 OnSite = Annotated[str, typer.Option("--site", help="Engines and nodes: of workloads/sim, or a file.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Charts and all figures, as a page.")]
 Nodes = Annotated[int | None, typer.Option(min=1, max=1000, help="Another number of storage nodes.")]
 
 
@@ -75,6 +76,7 @@ def compare(
     seeds: Seeds = 5,
     seed: Seed = 0,
     processes: Processes = None,
+    html: Html = None,
     json: Json = None,
 ) -> None:
     """Set strategies side by side on the same arrivals and the same luck, with intervals over seeds.
@@ -85,7 +87,7 @@ def compare(
 
     source, place = _source(workload, trace, requests), sites.load(site, nodes)
     tasks = {name: _tasks(place, source, name, range(seed, seed + seeds)) for name in strategies}
-    _compare(tasks, processes or _processors(), json)
+    _compare(tasks, processes or _processors(), json, html)
 
 
 @app.command()
@@ -99,6 +101,7 @@ def scale(
     seeds: Seeds = 5,
     seed: Seed = 0,
     processes: Processes = None,
+    html: Html = None,
     json: Json = None,
 ) -> None:
     """Simulate one strategy on more and more nodes; the load stays as it is.
@@ -112,7 +115,7 @@ def scale(
         f"{count} nodes": _tasks(sites.load(site, count), source, strategy, range(seed, seed + seeds))
         for count in _counts(counts)
     }
-    _compare(tasks, processes or _processors(), json)
+    _compare(tasks, processes or _processors(), json, html)
 
 
 @app.command()
@@ -197,7 +200,7 @@ def _counts(text: str) -> list[int]:
     return counts
 
 
-def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | None) -> None:
+def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | None, html: Path | None = None) -> None:
     from kvbench.cli import show
     from kvbench.sim import compare as core
     from kvbench.sim.simulate import FIGURES
@@ -211,6 +214,10 @@ def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | 
     )
     show.say("to the first column")
     show.write_json(_columns_document(columns, first), json)
+    if html:
+        from kvbench.sim.page import page
+
+        html.write_text(page(columns, first), encoding="utf-8")
 
 
 # ---------------------------------------------------------------- comparisons, for people and for machines
