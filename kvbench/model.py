@@ -71,6 +71,7 @@ class Storage:
     """
 
     nodes: tuple[str, ...]
+    checkpoint_nodes: tuple[str, ...] = ()  # a pool of its own for checkpoints, if there is one: directories too
     direct: bool = True  # O_DIRECT; without it reads may come from the page cache, and the run says so
     rate_limit_bytes_per_s: RateBytes | None = None  # each node throttled to stand for a slower medium; always labelled
     link_bytes_per_s: RateBytes | None = None  # what link and medium can give at most: nothing measured may exceed it
@@ -81,6 +82,10 @@ class Storage:
     wear_limit_share: float = 0.05  # most wear (percentage used, as a share) that was agreed for a new device
 
     __pydantic_config__ = _STRICT
+
+    @property
+    def every_node(self) -> tuple[str, ...]:
+        return (*self.nodes, *self.checkpoint_nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +160,9 @@ class GateStep:
     """A step as the gate file states it; `plan.py` multiplies it over arms, cells and rounds.
 
     `arms`: which arms it runs on (`none`: once, without one; `dut_twice`: the dut against itself, the second time
-    under the role `again`). `every`: of a step per round, only each so-manieth round has it; in a run with fewer than
-    three times as many rounds, each third of them. `hook`: the beginning of names of the target's hooks, of which each
+    under the role `again`; `two_pools`: those with `checkpoint_nodes`, and without any there is no such step).
+    `every`: of a step per round, only each so-manieth round has it; in a run with fewer than three times as many
+    rounds, each third of them. `hook`: the beginning of names of the target's hooks, of which each
     such step runs the next one; a target without any has no such step.
     `page_bytes`: sizes of pages, each with every concurrency a cell; `model` is the page of the arm's own model.
     `quick` holds the params that --quick replaces.
@@ -165,7 +171,7 @@ class GateStep:
     id: str
     probe: str
     why: str
-    arms: Literal["none", "storage", "dut", "dut_twice", "all"] = "all"
+    arms: Literal["none", "storage", "two_pools", "dut", "dut_twice", "all"] = "all"
     per_round: bool = False
     every: Count = 1
     hook: str = ""

@@ -254,12 +254,18 @@ def _arms(gate_step: GateStep, target: Target) -> list[Arm | None]:
         case "none":
             return [None]
         case "storage":
-            return [arm for arm in target.arms if arm.kv == "storage" and arm.role != "again"]
+            return [*_arms_with_storage(target)]
+        case "two_pools":
+            return [arm for arm in _arms_with_storage(target) if arm.storage and arm.storage.checkpoint_nodes]
         case "dut":
             return [arm for arm in target.arms if arm.role == "dut"]
         case "dut_twice":
             return [arm for arm in target.arms if arm.role in ("dut", "again")]
     return [arm for arm in target.arms if arm.role != "again"]
+
+
+def _arms_with_storage(target: Target) -> list[Arm]:
+    return [arm for arm in target.arms if arm.kv == "storage" and arm.role != "again"]
 
 
 def _seed(*parts: object) -> int:
@@ -300,10 +306,8 @@ def _check_target(target: Target) -> None:
 def _check_arm(arm: Arm, where: str) -> None:
     if arm.kv == "storage" and not (arm.storage and arm.storage.nodes):
         raise UsageError(f"{where}: kv is storage, but it has no storage.nodes", "list its directories")
-    if arm.storage and len(set(arm.storage.nodes)) < len(arm.storage.nodes):
-        raise UsageError(f"{where}: storage.nodes names a directory twice", "give each node a directory of its own")
-    if arm.storage and len(set(arm.storage.nodes)) != len(arm.storage.nodes):
-        raise UsageError(f"{where}: storage.nodes names a node twice", "take one of the two out")
+    if arm.storage and len(set(arm.storage.every_node)) < len(arm.storage.every_node):
+        raise UsageError(f"{where}: storage names a directory twice", "give each node a directory of its own")
     if arm.kv == "recompute" and arm.storage:
         raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")
     if arm.engine.kind == "openai" and not arm.engine.urls:

@@ -31,6 +31,7 @@ class Context:
     `raw_dir` is empty and takes this attempt's evidence. `data_dirs` are folders of our own making on the arm's nodes,
     one a node, empty, and removed after the step; the probe may write nowhere else. A node that is a block device
     stands for itself (`ProbeSpec.on_devices`).
+    `checkpoint_dirs` are such folders in the arm's pool of checkpoints, if it has one.
     `lasting_dirs` are the run's folders on the same nodes, which stay until its end: for what all its steps share.
     `engine` is running and answers, or None. `progress(text, share)` says what runs now; share is 0 to 1 or None.
     `survivors` marks the processes that the probe starts, so that a resumed run can end what outlived it.
@@ -47,6 +48,7 @@ class Context:
     progress: Callable[[str, float | None], None]
     survivors: Survivors
     lasting_dirs: tuple[Path, ...] = ()
+    checkpoint_dirs: tuple[Path, ...] = ()
 
 
 class Probe(Protocol):
@@ -196,6 +198,7 @@ class KvPagesParams:
 
     `access`  `read`: pages are written, settled, proven cold, and each read once. `write`: a burst, its drain, and the
               pages read back. `beside`: half of the pages read alone, the other half beside a stream of writes.
+              Writes go to the same nodes, or with `write_pool: checkpoints` to the arm's pool of checkpoints.
               `session`: the pages of one session read one by one, many at once, and stored `merge_pages` to a file.
     """
 
@@ -207,6 +210,7 @@ class KvPagesParams:
     settle_dwell_s: Seconds = 1.0
     write_page_bytes: SizeBytes = 16 * 2**20
     write_concurrency: Count = 4
+    write_pool: Literal["same", "checkpoints"] = "same"
     merge_pages: Count = 4
     compressible_share: float = 0.0
 

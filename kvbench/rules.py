@@ -48,9 +48,10 @@ def judge_check(check: Check, run: Run) -> list[Finding]:
         return []
     cells = run.cells(check)
     if not cells:
-        needs_hook = any(step.hook for step in run.plan.gate.steps if step.id == check.step)
+        steps = [step for step in run.plan.gate.steps if step.id == check.step]
+        not_for_all = any(step.hook or step.arms == "two_pools" for step in steps)
         absence = finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"no step {check.step} was planned")
-        return [] if needs_hook or check.only_if else [absence]
+        return [] if not_for_all or check.only_if else [absence]
     return [finding for cell in cells for finding in rule(check, cell, run)]
 
 

@@ -22,6 +22,7 @@ from kvbench.units import format_bytes
 RESERVE_BYTES = 256 * 2**20  # kept free beside what a step needs: journal, evidence, report
 _TIME_LIMIT_FACTOR = 20  # a step that takes this many times its estimate hangs
 _TIME_LIMIT_MIN_S = 600.0
+_CHECKPOINTS = "{}/checkpoints"
 _SAME_ERROR_LIMIT = 2  # steps that fail alike, one after the other, before the run stops
 
 
@@ -58,7 +59,7 @@ class _Loop:
     folder: RunFolder
     shapes: Mapping[str, ModelShape]
     observer: Observer
-    claims: Mapping[str, tuple[Path, ...]]  # arm → our folder on each of its nodes
+    claims: Mapping[str, tuple[Path, ...]]  # arm, or its pool of checkpoints → our folder on each of the nodes
 
     def go(self) -> None:
         todo = plan.remaining(self.folder.plan, self.folder.measurements())
@@ -90,7 +91,8 @@ class _Loop:
         start = clock.stamp()
         try:
             with ExitStack() as stack:
-                data_dirs = stack.enter_context(self._data_dirs(step, attempt))
+                data_dirs = stack.enter_context(self._data_dirs(step.arm, step, attempt))
+                checkpoint_dirs = stack.enter_context(self._data_dirs(_CHECKPOINTS.format(step.arm), step, attempt))
                 context = Context(
                     run_dir=folder.path,
                     raw_dir=raw_dir,
@@ -103,6 +105,7 @@ class _Loop:
                     progress=self.observer.progress,
                     survivors=folder.survivors,
                     lasting_dirs=self.claims.get(step.arm, ()),
+                    checkpoint_dirs=checkpoint_dirs,
                 )
                 if step.engine != "none" and context.arm is not None:
                     self.observer.progress("starting the engine", None)
@@ -123,12 +126,12 @@ class _Loop:
             )
 
     @contextmanager
-    def _data_dirs(self, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:
+    def _data_dirs(self, pool: str, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:
         """A fresh folder for this attempt on every node: what an earlier one wrote can never be taken for its own.
 
         A node that is a block device stands for itself.
         """
-        nodes = self.claims.get(step.arm, ())
+        nodes = self.claims.get(pool, ())
         places = tuple(node if node.is_block_device() else node / f"{step.id}-a{attempt}" for node in nodes)
         folders = [place for place in places if place not in nodes]
         for data_dir in folders:
@@ -172,7 +175,11 @@ def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
     claims: dict[str, tuple[Path, ...]] = {}
     for arm in folder.plan.target.arms:
         if arm.storage is not None:
-            claims[arm.name] = tuple(safety.claim(Path(node), folder.path.name) for node in arm.storage.nodes)
+            for pool, nodes in (
+                (arm.name, arm.storage.nodes),
+                (_CHECKPOINTS.format(arm.name), arm.storage.checkpoint_nodes),
+            ):
+                claims[pool] = tuple(safety.claim(Path(node), folder.path.name) for node in nodes)
     every = {claim for nodes in claims.values() for claim in nodes}
     folders = {claim for claim in every if not claim.is_block_device()}
     if not folder.plan.keep_data:

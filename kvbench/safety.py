@@ -17,7 +17,8 @@ _TRIES = 5
 
 def refuse(plan: Plan) -> None:
     """Raise KvbenchError when a node is a block device that may not be written over, or that a step cannot drive."""
-    devices = {arm.name: rawdevice.devices(map(Path, arm.storage.nodes)) for arm in plan.target.arms if arm.storage}
+    kept = {arm.name: arm.storage.every_node for arm in plan.target.arms if arm.storage}
+    devices = {arm: rawdevice.devices(map(Path, nodes)) for arm, nodes in kept.items()}
     for step in plan.steps:
         if devices.get(step.arm) and not PROBES[step.probe].on_devices:
             raise KvbenchError(

@@ -285,7 +285,7 @@ class Follower:
         """Free space by arm (its fullest node), and under "" of the run folder."""
         free = {"": safety.free_bytes(self.folder.path)}
         for arm in self.folder.plan.target.arms:
-            nodes = [Path(node) for node in arm.storage.nodes] if arm.storage else []
+            nodes = [Path(node) for node in arm.storage.every_node] if arm.storage else []
             if nodes and all(node.is_dir() for node in nodes):
                 free[arm.name] = min(safety.free_bytes(node) for node in nodes)
         return free

@@ -180,3 +180,20 @@ def test_an_arm_against_itself_takes_turns_on_the_same_storage_and_takes_no_othe
     assert {step.kind for step in made.steps if step.arm == again.name} == {"aa"}
     pairs = Counter((step.round, step.cell) for step in made.steps if step.kind == "aa")
     assert set(pairs.values()) == {2}
+
+
+def test_reads_beside_a_pool_of_checkpoints_are_planned_where_there_is_one():
+    pool = replace(DUT, storage=Storage(("/mnt/a",), checkpoint_nodes=("/mnt/c",)))
+    shapes, loaded = content.model_shapes(), content.load_gate("G2")
+    plans = [
+        plan.make_plan(loaded, replace(TARGET, arms=(dut, *TARGET.arms[1:])), shapes, plan.Options())
+        for dut in (DUT, pool)
+    ]
+    found = [{step.arm for step in made.steps if step.kind == "read-beside-pool"} for made in plans]
+    assert found == [set(), {"dut"}]
+
+
+def test_a_node_of_both_pools_is_refused():
+    both = replace(DUT, storage=Storage(("/mnt/a",), checkpoint_nodes=("/mnt/a",)))
+    with pytest.raises(UsageError, match="names a directory twice"):
+        plan.make_plan(content.load_gate("G2"), replace(TARGET, arms=(both, *TARGET.arms[1:])), {}, plan.Options())

@@ -114,7 +114,7 @@ def remove_run(run: Run, yes: Annotated[bool, typer.Option("--yes", "-y", help="
         raise typer.Exit(Exit.INTERRUPTED)
     with folder.locked():
         for arm in folder.plan.target.arms:
-            for node in arm.storage.nodes if arm.storage else ():
+            for node in arm.storage.every_node if arm.storage else ():
                 safety.release(Path(node) / f"kvbench-{folder.path.name}")
         shutil.rmtree(folder.path)
 

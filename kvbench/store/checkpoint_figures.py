@@ -33,8 +33,10 @@ def metrics(params: CheckpointParams, seen: Seen, source: str, why_not: str = ""
     """Every metric of the probe but that of the array's cache."""
     found = dict[str, float | None]()
     if seen.moved:
-        found = _evidence(seen) | (
-            _switching(params, seen.moved) if params.access == "switch" else _at_once(params, seen)
+        found = (
+            _evidence(seen)
+            | _checked(params, seen.moved)
+            | (_switching(params, seen.moved) if params.access == "switch" else _at_once(params, seen))
         )
     return {
         name: Metric(found.get(name), unit, len(seen.moved), source, _note(name, found, params, why_not))
@@ -56,6 +58,8 @@ _NOT_SEEN = {
     "cpu_pressure_share": "the kernel does not count pressure",
     "residency_before_share": "nothing was read cold",
     "idle_read_share": "nothing was read cold",
+    "wrong_chunks": "nothing was read back",
+    "starved_share": "torch makes its bytes before it begins",
 }
 
 
@@ -84,13 +88,20 @@ def _switching(params: CheckpointParams, moved: Sequence[Moved]) -> dict[str, fl
     }
 
 
+def _checked(params: CheckpointParams, moved: Sequence[Moved]) -> dict[str, float | None]:
+    """What a save writes is not read back, and torch makes its own bytes before it begins."""
+    starved = max(one.starved_ns / (one.ended_ns - one.began_ns) for one in moved)
+    return {
+        "wrong_chunks": None if params.access == "save" else sum(one.wrong_chunks for one in moved),
+        "starved_share": None if params.writer == "torch" else starved,
+    }
+
+
 def _evidence(seen: Seen) -> dict[str, float | None]:
     size = sum(one.bytes for one in seen.moved)
     resident = seen.residency_before
     return {
         "moved_bytes": size,
-        "starved_share": max(one.starved_ns / (one.ended_ns - one.began_ns) for one in seen.moved),
-        "wrong_chunks": sum(one.wrong_chunks for one in seen.moved),
         "ledger_ratio": None if seen.device_bytes is None else seen.device_bytes / size,
         "idle_read_share": None if seen.idle_read_bytes is None else seen.idle_read_bytes / size,
         "residency_before_share": resident.share if resident else None,

@@ -186,7 +186,10 @@ def _read_beside_writes(setup: _Setup) -> _Result:
     before = read_counters(setup.devices)
     alone = _read(setup, "read alone", pages, range(half), params.concurrency)
     beside = _Pages("beside", params.write_pages_kept, params.write_page_bytes)
-    with _nodes(setup, beside, params.write_concurrency, _ring(beside, len(setup.context.data_dirs))) as loop:
+    pool = setup.context.data_dirs if params.write_pool == "same" else setup.context.checkpoint_dirs
+    if not pool:
+        raise StepError("the arm has no pool of checkpoints", "give its storage checkpoint_nodes, or write_pool: same")
+    with _nodes(setup, beside, params.write_concurrency, _ring(beside, len(pool)), pool) as loop:
         reads = _read(setup, "read beside", pages, range(half, pages.count), params.concurrency)
         loop.stop()
         loop.wait(_left_s(setup))
@@ -271,9 +274,11 @@ def _carried_out(setup: _Setup, phase: str, pages: _Pages, depth: int, commands:
 
 
 @contextmanager
-def _nodes(setup: _Setup, pages: _Pages, depth: int, commands: Iterator[Io]) -> Iterator[ClosedLoop]:
-    """The arm's nodes with `depth` I/Os under way, and the loop that keeps them so."""
-    storage, folders = setup.arm.storage, [folder / pages.folder for folder in setup.context.data_dirs]
+def _nodes(
+    setup: _Setup, pages: _Pages, depth: int, commands: Iterator[Io], pool: Sequence[Path] = ()
+) -> Iterator[ClosedLoop]:
+    """The arm's nodes, or those of a pool, with `depth` I/Os under way, and the loop that keeps them so."""
+    storage, folders = setup.arm.storage, [folder / pages.folder for folder in pool or setup.context.data_dirs]
     workers = -(-depth // len(folders)) + _SPARE_WORKERS
     loop = ClosedLoop(commands, workers * len(folders))
     with RealNodes(

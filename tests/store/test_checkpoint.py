@@ -23,7 +23,7 @@ from kvbench.store.checkpoint_figures import Seen, effective_utilisation
 from kvbench.store.ranks import together
 from kvbench.store.shards import CHUNK_BYTES, Moved, Shard, header, parse_header
 
-EVIDENCE = {"moved_bytes", "starved_share", "wrong_chunks", "medium_proven"}
+EVIDENCE = {"moved_bytes", "starved_share", "medium_proven"}
 MEASURED = {
     "save": {"save_s", "save_bandwidth_bytes_per_s", "rank_bandwidth_min_bytes_per_s"},
     "load": {"load_s", "load_bandwidth_bytes_per_s", "rank_bandwidth_min_bytes_per_s", "residency_before_share"},
@@ -79,7 +79,7 @@ def test_every_figure_of_an_access_is_there_and_every_other_says_why_not(access:
     assert found >= MEASURED[access] | EVIDENCE
     assert not found & (set.union(*MEASURED.values()) - MEASURED[access])
     assert all(metric.note for metric in measured.metrics.values() if metric.value is None)
-    assert values(measured)["wrong_chunks"] == 0
+    assert values(measured)["wrong_chunks"] == (None if access == "save" else 0)
     assert sorted(path.name for node in context.data_dirs for path in node.iterdir()) == [
         "00001-of-00002.safetensors",
         "00002-of-00002.safetensors",

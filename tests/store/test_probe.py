@@ -135,6 +135,17 @@ def test_writes_beside_reads_leave_a_bounded_number_of_pages(context: Context) -
     assert 0 < len(left) <= min(written, 8 * 1 + 6)  # the ring, and what was under way
 
 
+def test_writes_go_to_a_pool_of_their_own_where_there_is_one(context: Context, tmp_path: Path) -> None:
+    pool = tmp_path / "checkpoints"
+    pool.mkdir()
+    result = probe.measure(step("beside", write_pool="checkpoints"), replace(context, checkpoint_dirs=(pool,)))
+    assert {path.name for path in pool.iterdir()} == {"beside"}
+    assert {path.name for folder in context.data_dirs for path in folder.iterdir()} == {"pages"}
+    assert values(result)["p99_inflation"] is not None
+    with pytest.raises(StepError, match="the arm has no pool of checkpoints"):
+        probe.measure(step("beside", write_pool="checkpoints"), context)
+
+
 def test_a_page_damaged_between_writing_and_reading_is_counted_and_named(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
