@@ -42,7 +42,7 @@ def tiered() -> PageStore:
     """A small flash tier over a large one: nothing is given up, much goes down and up again."""
     flash = ByPage(Ring())
     cluster = ClusterView(NODES, dict.fromkeys((2, 3), Role.CAPACITY), {Role.KV: FLASH_PAGES})
-    mover = Mover([Tiering(flash, Lru(), Lru()), Rebalance(Tiered(flash))])
+    mover = Mover([Tiering(flash, Lru(), Lru(), promote_after=2), Rebalance(Tiered(flash))])
     return PageStore(cluster, Tiered(flash), queues=Queues(run_pages=PAGES), mover=mover)
 
 
