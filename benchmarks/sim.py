@@ -64,9 +64,12 @@ def growing() -> float:
 def spreading() -> float:
     """Runs in two processes against the same ones in one: speed-up ÷ 2."""
     seeds = range(8)
-    _, one_s, _ = timed(lambda: sweep.over(one_run, seeds, 1))
+    one_cpu_s, one_s, _ = timed(lambda: sweep.over(one_run, seeds, 1))
     _, two_s, _ = timed(lambda: sweep.over(one_run, seeds, 2))
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    more = (children.ru_utime + children.ru_stime) / one_cpu_s - 1
     print(f"8 runs: {one_s:.1f} s in one process, {two_s:.1f} s in two, efficiency {one_s / two_s / 2:.2f}")
+    print(f"        {more:+.1%} of processor time, for starting them")
     return one_s / two_s / 2
 
 

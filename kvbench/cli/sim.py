@@ -27,6 +27,14 @@ app = typer.Typer(
     "Example:  kvbench sim compare ring prefix+ring",
 )
 
+
+def _writable(file: Path | None) -> Path | None:
+    """Found out before anything is simulated."""
+    if file and (file.is_dir() or not file.parent.is_dir()):
+        raise UsageError(f"--html {file}: no file can be written there", "name a file in a folder that exists")
+    return file
+
+
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds: each is a run with other arrivals and other luck.")]
 Seed = Annotated[int, typer.Option(min=0, help="The first seed; the same one gives the same figures.")]
 Processes = Annotated[int | None, typer.Option(min=1, help="Default: one for each processor.")]
@@ -36,7 +44,10 @@ Workload = Annotated[
 Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")]
 Requests = Annotated[int | None, typer.Option(min=1, help="Only so many of them, from the first on.")]
 OnSite = Annotated[str, typer.Option("--site", help="Engines and nodes: of workloads/sim, or a file.")]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Charts and all figures, as a page.")]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", callback=_writable, help="Charts and all figures, as a page."),
+]
 Nodes = Annotated[int | None, typer.Option(min=1, max=1000, help="Another number of storage nodes.")]
 
 

@@ -55,8 +55,8 @@ class Source:
         try:
             with Path(self.trace).open(encoding="utf-8") as lines:
                 return trace.read(lines, self.trace)[: self.requests]
-        except OSError as error:
-            raise UsageError(f"--trace {self.trace}: cannot be read: {error.strerror}") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--trace {self.trace}: cannot be read: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,6 +93,10 @@ class Site:
             raise ValueError("nodes, instances, page_tokens, prefix_pages and step_tokens are at least 1")
         if self.engine == "scheduler" and self.instances != 1:
             raise ValueError("engine: scheduler is one instance; write instances: 1")
+        if self.slow and self.slow.count > self.nodes:
+            raise ValueError(f"slow.count is {self.slow.count}, of {self.nodes} nodes")
+        if any(change.node >= self.nodes for change in self.changes):
+            raise ValueError(f"changes name a node beyond the {self.nodes} from 0 on")
 
     def cost(self) -> CostModel:
         """Of one instance. Raises UsageError for a model or an accelerator that kvbench does not know."""
@@ -154,4 +158,7 @@ def load(name: str, nodes: int | None = None) -> Site:
             known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
             raise UsageError(f"there is no workloads/sim/{name}.yaml", f"one of: {known}, or the path of a file")
     site = content.read(path, Site)
-    return replace(site, nodes=nodes) if nodes else site
+    try:
+        return replace(site, nodes=nodes) if nodes else site
+    except ValueError as error:
+        raise UsageError(f"{path} with {nodes} nodes: {error}", "more nodes, or another site") from None

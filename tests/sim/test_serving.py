@@ -10,7 +10,7 @@ from kvbench.sim import site as sites
 from kvbench.sim import strategies
 from kvbench.sim.compare import compare
 from kvbench.sim.simulate import FIGURES, Source, Task, serve, simulate
-from kvbench.sim.site import Change
+from kvbench.sim.site import Change, SlowNodes
 from kvbench.store.cluster import ClusterView
 
 NARROW = sites.load("narrow")
@@ -109,3 +109,24 @@ def test_a_site_that_is_none_is_named():
 
 def turn(prompt, tokens, due_s=0.0):
     return Turn(f"{prompt}{due_s}", prompt, (Block(prompt, tokens),), 8, due_s)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"engine": "scheduler"}, "one instance"),
+        ({"nodes": 0}, "at least 1"),
+        ({"slow": SlowNodes(9, 0.5)}, "of 8 nodes"),
+        ({"changes": (Change(1, "down", 8),)}, "beyond the 8"),
+    ],
+)
+def test_a_site_that_does_not_hold_together_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        replace(NARROW, **fields)
+
+
+def test_a_trace_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "trace").write_bytes(b"\xff\xfe")
+    for path in (tmp_path, tmp_path / "trace", tmp_path / "none"):
+        with pytest.raises(UsageError, match="cannot be read"):
+            Source(trace=str(path)).turns(0)
