@@ -10,7 +10,6 @@ mounted sysfs /sys
 mounted devtmpfs /dev
 mounted tmpfs /tmp
 mounted tmpfs /run
-mounted configfs /sys/kernel/config
 ip link set lo up
 /lib/systemd/systemd-udevd --daemon
 udevadm trigger --action=add

@@ -24,6 +24,7 @@ NQN = "nqn.2014-08.org.kvbench:tcp"
 EXPORT = f"""
 set -e
 modprobe -a nvmet nvmet-tcp nvme-tcp
+mount -t configfs configfs /sys/kernel/config
 cd /sys/kernel/config/nvmet
 mkdir subsystems/{NQN} subsystems/{NQN}/namespaces/1 ports/1
 echo 1 >subsystems/{NQN}/attr_allow_any_host
