@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -11,9 +12,12 @@ Result = TypeVar("Result")
 
 
 def over(function: Callable[[Task], Result], tasks: Sequence[Task], processes: int = 1) -> list[Result]:
-    """Results in the order of the tasks. `function` is one of a module, so that a spawned process finds it."""
+    """Results in the order of the tasks. `function` is one of a module, so that a spawned process finds it.
+
+    An error of a task is raised here; so is the death of a process, which is not waited for.
+    """
     workers = min(processes, len(tasks))
     if workers <= 1:
         return [function(task) for task in tasks]
-    with get_context("spawn").Pool(workers) as pool:
-        return pool.map(function, tasks, chunksize=1)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        return list(pool.map(function, tasks))
