@@ -36,7 +36,7 @@ def run_strategies(
 
     from kvbench import clock, strategy_trial
     from kvbench.cli import show
-    from kvbench.cli.sim import say_columns
+    from kvbench.cli.show_sim import say_columns
     from kvbench.sim import compare, strategies
 
     chosen = names or list(_DEFAULT)
