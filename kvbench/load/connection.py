@@ -103,7 +103,6 @@ class Connection:
             self._poller.also_writable(self._sock.fileno(), True)
         return self._sent_ns
 
-    @property
     def unread_ns(self) -> int:
         """How long what is being parsed can have lain unread: since sockets were looked at the time before, but not
         while this thread slept, since it sleeps when there is nothing."""

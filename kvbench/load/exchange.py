@@ -31,7 +31,7 @@ class Exchange:
         self.failure = ("", "")
         self._body = request.body
         self._read_ns: int | None = None  # when the first token was read
-        self._unread_ns = 0  # how long it can have lain unread
+        self._unread_ns: int | None = None  # how long it can have lain there, when others came with it
         self._done_ns = 0
         self._start_over()
 
@@ -101,8 +101,9 @@ class Exchange:
         self._last_event_ns = stamp_ns
         self.reply.add(payloads, stamp_ns)
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
-            self.connection.patient = True
-            self._read_ns, self._unread_ns = read_ns, self.connection.unread_ns
+            self.connection.patient, self._read_ns = True, read_ns
+            if self.reply.first_shared and self._unread_ns is None:
+                self._unread_ns = self.connection.unread_ns()
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:
@@ -184,4 +185,4 @@ class Exchange:
         """How long the first token lay unread; at most, when the kernel's stamp is of another in the same read."""
         if self._read_ns is None or self.reply.first_token_ns is None:
             return None
-        return self._unread_ns if self.reply.first_shared else self._read_ns - self.reply.first_token_ns
+        return self._read_ns - self.reply.first_token_ns if self._unread_ns is None else self._unread_ns
