@@ -9,6 +9,7 @@ Linux 6.3, where it counts nothing itself, they are the leaves.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from kvbench.host.mounts import Mount, mount_of, parse_mountinfo
 _SLASH = Path("/")
 _SECTOR_BYTES = 512  # of the stat file, whatever the device's own block size (Documentation/block/stat.rst)
 
+_HIDDEN_PATH = re.compile(r"\A(nvme\d+)c\d+(n\d+)\Z")
 _VIRTUAL_NAMES = {
     "loop": "a loop device without a backing file",
     "zram": "compressed memory (zram), not a storage medium",
@@ -67,6 +69,11 @@ class BlockDevice:
     why_unproven: str
     transport: str
     logical_block_bytes: int | None
+
+    @property
+    def node(self) -> str:
+        """Its path in /dev. A hidden path of NVMe multipath has none; that of its namespace leads to it."""
+        return "/dev/" + _HIDDEN_PATH.sub(r"\1\2", self.name)
 
 
 @dataclass(frozen=True, slots=True)

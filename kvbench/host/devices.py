@@ -98,7 +98,7 @@ def _controllers(folder: Path) -> list[Path]:
 
 
 def _path(controller: Path, namespace: str) -> NvmePath:
-    head = re.fullmatch(r"(nvme\d+)(n\d+)", namespace)
+    head = re.fullmatch(r"(nvme\d+)(?:c\d+)?(n\d+)", namespace)  # or one of its hidden paths
     states = sorted(controller.glob(f"{head[1]}c*{head[2]}/ana_state")) if head else []
     return NvmePath(
         controller=controller.name,

@@ -70,10 +70,10 @@ def _ask(device: BlockDevice, raw_dir: Path | None) -> Smart:
         return Smart(why_absent=f"no SMART on a {device.transport or 'virtual'} disk")
     accounts = []
     if nvme:
-        answer = ask(("nvme", "smart-log", f"/dev/{device.name}", "--output-format=json"), raw_dir)
+        answer = ask(("nvme", "smart-log", device.node, "--output-format=json"), raw_dir)
         accounts.append(parse_smart_log(answer.stdout) if answer.stdout.strip() else Smart(why_absent=answer.complaint))
-        ask(("nvme", "error-log", f"/dev/{device.name}", "--output-format=json"), raw_dir)
-    answer = ask(("smartctl", "-j", "-x", f"/dev/{device.name}"), raw_dir)
+        ask(("nvme", "error-log", device.node, "--output-format=json"), raw_dir)
+    answer = ask(("smartctl", "-j", "-x", device.node), raw_dir)
     accounts.append(
         parse_smartctl(answer.stdout, answer.status)[1] if answer.stdout.strip() else Smart(why_absent=answer.complaint)
     )

@@ -142,12 +142,13 @@ def _device(
     leaf: BlockDevice, disks: Mapping[str, lsblk.Disk], listed: Mapping[str, Identity], tools: _Tools
 ) -> Device:
     """A leaf by all that is told of it: the kernel first."""
-    seen, disk = devices.observe(leaf), disks.get(leaf.name)
-    smart, _ = parse_smartctl(tools.ask("smartctl", "-j", "-x", f"/dev/{leaf.name}").stdout)
+    seen, name = devices.observe(leaf), Path(leaf.node).name
+    disk = disks.get(name)
+    smart, _ = parse_smartctl(tools.ask("smartctl", "-j", "-x", leaf.node).stdout)
     told = {
         "the kernel": seen.identity,
         "lsblk": disk.identity if disk else Identity(),
-        "nvme list": listed.get(leaf.name, Identity()),
+        "nvme list": listed.get(name, Identity()),
         "smartctl": smart,
     }
     identity, contradictions = merge(told)

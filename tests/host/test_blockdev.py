@@ -93,6 +93,7 @@ def test_an_nvme_multipath_namespace_is_counted_once(system: FakeSystem, stat: s
     medium = medium_of(KV, system.root)
     assert [device.name for device in medium.devices] == leaves
     assert {(device.model, device.transport) for device in medium.devices} == {("FX100", "nvme-rdma")}
+    assert {device.node for device in medium.devices} == {"/dev/nvme0n1"}
     assert medium.proven
 
 

@@ -103,6 +103,16 @@ def test_a_fabric_namespace_has_paths_with_state_and_ana_and_a_policy(namespace:
     assert (namespace.multipath_policy, namespace.identity.firmware, namespace.links) == ("round-robin", "2.1.0", ())
 
 
+def test_a_hidden_path_tells_its_own_ana_state(system: FakeSystem) -> None:
+    """Before Linux 6.3 it is the path that counts bytes, and that stands for its namespace."""
+    system.device("virtual/nvme-fabrics/ctl/nvme3/nvme0c3n1", "259:1", ana_state="optimized")
+    controller = system.root / "sys/devices/virtual/nvme-fabrics/ctl/nvme3"
+    write(controller, transport="tcp", state="live", address="traddr=10.0.0.1,trsvcid=4420")
+    (controller / "nvme0c3n1/device").symlink_to(controller)
+    (path,) = only_device(system).paths
+    assert (path.controller, path.state, path.ana_state) == ("nvme3", "live", "optimized")
+
+
 def test_the_far_ends_of_its_paths_lead_to_ports(namespace: Device, system: FakeSystem) -> None:
     assert [end["traddr"] for end in ports.far_ends([namespace])] == ["10.0.0.1", "10.0.1.1"]
     card = system.root / "sys/devices/pci0000:00/0000:05:00.0"
