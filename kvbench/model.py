@@ -76,6 +76,7 @@ class Storage:
     rate_limit_bytes_per_s: RateBytes | None = None  # each node throttled to stand for a slower medium; always labelled
     link_bytes_per_s: RateBytes | None = None  # what link and medium can give at most: nothing measured may exceed it
     array_cache_bytes: SizeBytes | None = None  # declared cache of a fabric target
+    hosts: tuple[str, ...] = ()  # on which `fio --server` listens: host or host:port; they drive fio profiles together
     expect: Expect = Expect()
     datasheet: DataSheet = DataSheet()
     settings: Mapping[str, str] = field(default_factory=dict)  # declared: cache, deduplication, compression, QoS …

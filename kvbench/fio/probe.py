@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from kvbench import clock, plan, safety
+from kvbench import clock, plan
 from kvbench.errors import StepError
-from kvbench.fio import jobfile, runner
+from kvbench.fio import hosts, jobfile, runner
 from kvbench.fio.result import FioJob, FioTotal
 from kvbench.fio.total import total
 from kvbench.model import Measurement, Metric, Step
@@ -16,7 +16,9 @@ from kvbench.units import format_bytes
 
 
 def measure(step: Step, context: Context) -> Measurement:
-    """Drive one profile on all nodes of the arm at once, over files that were written in full before.
+    """Drive one profile on all nodes of the arm at once, from here or from all of its hosts.
+
+    Its files were written in full before.
 
     Raises StepError when fio fails, hangs or ends early, with its own words; KvbenchError when fio is missing or older
     than 3.1; UsageError when the profile cannot be a job file. Leaves no process.
@@ -25,15 +27,17 @@ def measure(step: Step, context: Context) -> Measurement:
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     fio = runner.require_fio()
-    paths = [safety.data_file(place, "fio.data") for place in context.data_dirs]
-    name, salt = jobfile.profile_name(params), f"{step.seed}/{context.attempt}"
+    name, salt, among = jobfile.profile_name(params), f"{step.seed}/{context.attempt}", hosts.parts(context)
     storage = context.arm.storage if context.arm else None
-    profile = jobfile.profile_job(params, paths, salt, storage.rate_limit_bytes_per_s if storage else None)
+    profile = hosts.jobs(
+        among, lambda p: jobfile.profile_job(p.of(params), p.paths, p.salt(salt), p.rate_limit(storage))
+    )
     start, overhead = clock.stamp(), dict[str, float]()
     if params.lay_out:
         doing = f"writing {format_bytes(params.size_bytes)} for {name}"
         layout = runner.Run("layout", doing, runner.limit_s(params.size_bytes))
-        runner.run_sound(fio, layout, jobfile.layout_job(params, paths, salt), context)
+        written = hosts.jobs(among, lambda p: jobfile.layout_job(p.of(params), p.paths, p.salt(salt)))
+        runner.run_sound(fio, layout, written, context)
         overhead["lay_out"] = (clock.monotonic_ns() - start.monotonic_ns) / 1e9
     run = runner.Run("profile", f"fio {name}", params.runtime_s + runner.MARGIN_S, expected_s=params.runtime_s)
     result = runner.run_sound(fio, run, profile, context)
@@ -49,7 +53,7 @@ def measure(step: Step, context: Context) -> Measurement:
         raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
         overhead=overhead,
         facts={"fio": result.version, "profile": name, "options": dict(result.jobs[0].options)}
-        | {"compressible_share": params.compressible_share},
+        | {"compressible_share": params.compressible_share, "hosts": [part.host for part in among if part.host]},
         warnings=result.warnings,
     )
 

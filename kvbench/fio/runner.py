@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kvbench import clock, process
 from kvbench.errors import KvbenchError, StepError
+from kvbench.fio.hosts import Jobs, client
 from kvbench.fio.parse import parse, version_of
 from kvbench.fio.result import FioResult
 from kvbench.probes import Context
@@ -47,9 +49,9 @@ def limit_s(size_bytes: int) -> float:
     return MARGIN_S + size_bytes / _SLOWEST_BYTES_PER_S
 
 
-def run_sound(fio: str, run: Run, job_text: str, context: Context) -> FioResult:
+def run_sound(fio: str, run: Run, jobs: Jobs, context: Context) -> FioResult:
     """As `run_job`, and raises StepError too, with fio's own words, when the result is not sound."""
-    result = run_job(fio, run, job_text, context)
+    result = run_job(fio, run, jobs, context)
     if not result.ok:
         raise unsound(result, run, context)
     return result
@@ -62,11 +64,17 @@ def unsound(result: FioResult, run: Run, context: Context) -> StepError:
     return StepError(f"{run.doing}: {result.reason}{words}", f"see {where}")
 
 
-def run_job(fio: str, run: Run, job_text: str, context: Context) -> FioResult:
-    """Run fio on one job file and read its output, whatever it says. Raises StepError when it hangs."""
-    job, output, messages = (context.raw_dir / f"{run.stem}.{suffix}" for suffix in ("fio", "json", "txt"))
-    job.write_text(job_text)
-    argv = [fio, "--output-format=json+", f"--output={output}", str(job)]
+def run_job(fio: str, run: Run, jobs: Jobs, context: Context) -> FioResult:
+    """Run fio on one job file, or on one a host, and read its output, whatever it says. Raises StepError when it hangs.
+
+    When a run on hosts is ended, fio tells their servers.
+    """
+    output, messages = (context.raw_dir / f"{run.stem}.{suffix}" for suffix in ("json", "txt"))
+    argv = [fio, "--output-format=json+", f"--output={output}"]
+    for number, (host, job_text) in enumerate(jobs.items()):
+        job = context.raw_dir / (f"{run.stem}-{number}.fio" if host else f"{run.stem}.fio")
+        job.write_text(job_text)
+        argv += [client(host), str(job)] if host else [str(job)]
     with (
         messages.open("wb") as sink,
         process.start(argv, stdout=sink, stderr=sink, cwd=context.raw_dir, survivors=context.survivors) as child,
@@ -82,4 +90,13 @@ def run_job(fio: str, run: Run, job_text: str, context: Context) -> FioResult:
             context.progress(f"{run.doing}, {format_seconds(elapsed_s)}", share)
             clock.sleep_s(_POLL_S)
     text = output.read_bytes() if output.exists() else b""
-    return parse(text, messages.read_bytes(), child.returncode)
+    return _of_all_hosts(parse(text, messages.read_bytes(), child.returncode), [host for host in jobs if host])
+
+
+def _of_all_hosts(result: FioResult, hosts: Sequence[str]) -> FioResult:
+    """fio ends well also when it has reached only some of its hosts."""
+    took_part = len({job.host for job in result.jobs})
+    if not result.ok or took_part >= len(hosts):
+        return result
+    words = [line for line in result.diagnostics if "connect" in line][-1:]
+    return replace(result, ok=False, reason="; ".join([f"{took_part} of {len(hosts)} hosts took part", *words]))

@@ -6,15 +6,17 @@ The rule is `stats.steady_state`; fio's own `steadystate=` is another one, and i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from kvbench import clock, plan, safety, stats
+from kvbench import clock, plan, stats
 from kvbench.errors import StepError
-from kvbench.fio import jobfile, runner
+from kvbench.fio import hosts, jobfile, runner
+from kvbench.fio.hosts import Part
 from kvbench.fio.result import FioResult
 from kvbench.fio.total import total
-from kvbench.model import Measurement, Metric, Step
+from kvbench.model import Measurement, Metric, Step, Storage
 from kvbench.probes import STEADY_METRICS, Context, FioParams, SteadyParams
 from kvbench.units import format_bytes
 
@@ -33,11 +35,10 @@ def measure(step: Step, context: Context) -> Measurement:
     if not context.data_dirs:
         raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     start, fio = clock.stamp(), runner.require_fio()
-    paths = [safety.data_file(place, "fio.data") for place in context.data_dirs]
-    salt = f"{step.seed}/{context.attempt}"
-    preconditioned_bytes = _precondition(fio, params, paths, salt, context)
+    salt, among = f"{step.seed}/{context.attempt}", hosts.parts(context)
+    preconditioned_bytes = _precondition(fio, params, among, salt, context)
     began_ns = clock.monotonic_ns()
-    rounds, warnings = _rounds(fio, params, paths, salt, context)
+    rounds, warnings = _rounds(fio, params, among, salt, context)
     seen = stats.steady_state([row["bandwidth_bytes_per_s"] or 0.0 for row in rounds], at_most=_MOST_ROUNDS)
     _write(rounds, context.raw_dir / "rounds.parquet")
     source = f"raw/{step.id}/rounds.parquet"
@@ -85,35 +86,35 @@ def metrics(
     }
 
 
-def _precondition(fio: str, params: SteadyParams, paths: Sequence[Path], salt: str, context: Context) -> int:
+def _precondition(fio: str, params: SteadyParams, among: Sequence[Part], salt: str, context: Context) -> int:
     """Returns the bytes that were written."""
     if params.precondition_passes < 1:
         raise StepError("precondition_passes must be 1 or more", "blocks that were never written must not be read")
     asked_bytes = params.precondition_passes * params.size_bytes
     run = runner.Run("precondition", f"preconditioning with {format_bytes(asked_bytes)}", runner.limit_s(asked_bytes))
-    result = runner.run_sound(fio, run, jobfile.precondition_job(params, paths, salt), context)
+    jobs = hosts.jobs(among, lambda p: jobfile.precondition_job(p.of(params), p.paths, p.salt(salt)))
+    result = runner.run_sound(fio, run, jobs, context)
     return sum(job.bytes or 0 for job in result.jobs)
 
 
 def _rounds(
-    fio: str, params: SteadyParams, paths: Sequence[Path], salt: str, context: Context
+    fio: str, params: SteadyParams, among: Sequence[Part], salt: str, context: Context
 ) -> tuple[list[Row], tuple[str, ...]]:
     """Rounds until they are steady. Each writes bytes of its own, and has files of its own as evidence."""
     storage = context.arm.storage if context.arm else None
-    limit = storage.rate_limit_bytes_per_s if storage else None
     moved_bytes = params.round_bytes or int(params.runtime_s * 1e9)
     rows: list[Row] = []
     warnings: list[str] = []
     while len(rows) < _MOST_ROUNDS:
         number = len(rows) + 1
-        job = jobfile.profile_job(_of_round(params, len(paths)), paths, f"{salt}/{number}", limit)
+        jobs = hosts.jobs(among, partial(_round_job, params, f"{salt}/{number}", storage))
         name = jobfile.profile_name(params)
         run = runner.Run(
             f"round-{number:02}",
             f"{name}, round {number} of at most {_MOST_ROUNDS}",
             params.runtime_s + runner.limit_s(moved_bytes),
         )
-        result = runner.run_sound(fio, run, job, context)
+        result = runner.run_sound(fio, run, jobs, context)
         rows.append(_row(number, result))
         warnings += result.warnings[:1]
         seen = stats.steady_state([row["bandwidth_bytes_per_s"] or 0.0 for row in rows], at_most=_MOST_ROUNDS)
@@ -121,6 +122,11 @@ def _rounds(
             break
     said = f" (and so in {len(warnings)} of {len(rows)} rounds)" if len(warnings) > 1 else ""
     return rows, tuple(f"{warning}{said}" for warning in warnings[:1])
+
+
+def _round_job(params: SteadyParams, salt: str, storage: Storage | None, part: Part) -> str:
+    profile = _of_round(part.of(params), len(part.paths))
+    return jobfile.profile_job(profile, part.paths, part.salt(salt), part.rate_limit(storage))
 
 
 def _of_round(params: SteadyParams, nodes: int) -> FioParams:

@@ -14,6 +14,7 @@ from typing import cast
 from kvbench import clock, plan, safety
 from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner
+from kvbench.fio.hosts import HERE
 from kvbench.fio.result import FioJob, FioResult
 from kvbench.fio.total import total
 from kvbench.host import pagecache, rawdevice
@@ -37,15 +38,14 @@ def measure(step: Step, context: Context) -> Measurement:
     size_bytes = params.size_bytes or int(params.capacity_share * capacity_bytes)
     _refuse_what_does_not_fit(size_bytes, context.data_dirs)
     write = _run("write", "writing", size_bytes)
-    offset_bytes = jobfile.verify_offset(_salt(step, context), _room_bytes(size_bytes, paths))
-    runner.run_sound(
-        fio, write, jobfile.verify_job("write", size_bytes, offset_bytes, paths, _salt(step, context)), context
-    )
+    salt = _salt(step, context)
+    offset_bytes = jobfile.verify_offset(salt, _room_bytes(size_bytes, paths))
+    jobs = {HERE: jobfile.verify_job("write", size_bytes, offset_bytes, paths, salt)}
+    runner.run_sound(fio, write, jobs, context)
     pagecache.evict(paths)
     read = _run("verify", "verifying", size_bytes)
-    result = runner.run_job(
-        fio, read, jobfile.verify_job("read", size_bytes, offset_bytes, paths, _salt(step, context)), context
-    )
+    jobs = {HERE: jobfile.verify_job("read", size_bytes, offset_bytes, paths, salt)}
+    result = runner.run_job(fio, read, jobs, context)
     wrong = wrong_blocks(result)
     if not result.ok and not wrong:
         raise runner.unsound(result, read, context)

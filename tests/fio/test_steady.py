@@ -12,6 +12,7 @@ from pyarrow import parquet
 from kvbench import clock, process
 from kvbench.errors import StepError
 from kvbench.fio import runner, steady
+from kvbench.fio.hosts import HERE, Jobs
 from kvbench.fio.result import FioJob, FioResult
 from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
 from kvbench.probes import STEADY_METRICS, Context
@@ -60,8 +61,8 @@ def driven(monkeypatch: pytest.MonkeyPatch, bandwidths: Sequence[float]) -> list
     """Make fio give these bandwidths, the last one for ever; returns the job files that it will have been given."""
     given: list[str] = []
 
-    def run(fio: str, run: runner.Run, job_text: str, context: Context) -> FioResult:
-        given.append(job_text)
+    def run(fio: str, run: runner.Run, jobs: Jobs, context: Context) -> FioResult:
+        given.append(jobs[HERE])
         return answer(bandwidths[min(len(given) - 2, len(bandwidths) - 1)] if len(given) > 1 else 2.0 * SIZE_BYTES)
 
     monkeypatch.setattr(runner, "require_fio", lambda: "fio")
