@@ -33,6 +33,7 @@ from load_server import INTERVAL_S, TTFT_S, Server, Truth, build, serving
 IDEAL_S = TTFT_S + (TOKENS - 1) * INTERVAL_S  # of one request
 SOURCE = Path(__file__).parents[2] / "shared" / "loadgen" / "mockllm.c"
 SAMPLE_S = 0.1
+PATIENCE_S = 90  # for starting and summing up, beside five times as long as the load should take
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ TIMES_CHEAPER = 5.0  # than the cheapest other LLM client, at 1,024 streams
 
 def main() -> int:
     asked = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # what was started is ended
     program = build(asked.mock)
     clients = [client for client in CLIENTS if client.name in asked.clients]
     found = {client.name: client.find(asked.peers_venv) for client in clients}
@@ -133,7 +135,7 @@ def measured(client: Client, program: Path | None, server: Server, job: Job) -> 
 
 def run(client: Client, program: Path, job: Job, usage: Usage) -> str:
     """Run a client to its end, watching what it uses; gives what went wrong."""
-    log, limit_s = job.folder / "log", 120 + 10 * job.requests / job.streams * IDEAL_S
+    log, limit_s = job.folder / "log", PATIENCE_S + 5 * job.requests / job.streams * IDEAL_S
     with log.open("wb") as output:
         child = subprocess.Popen(
             client.argv(program, job),

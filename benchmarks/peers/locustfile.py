@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+import gevent
 from locust import FastHttpUser, events, task
 from locust.exception import StopUser
 
@@ -29,14 +30,15 @@ class Stream(FastHttpUser):
         ttft, began = None, time.monotonic()
         headers = {**HEADERS, "X-Request-Id": f"l{place}"}
         with self.client.post("/v1/chat/completions", data=BODY, headers=headers, stream=True) as reply:
-            for line in map(bytes.decode, reply.iter_lines()):
-                if line.startswith("data: {"):
+            lines = reply._response  # iter_content waits until a piece is full
+            while line := lines.readline(b"\n"):
+                if line.startswith(b"data: {"):
                     choices = json.loads(line[6:])["choices"]
                     if ttft is None and choices and choices[0]["delta"].get("content"):
                         ttft = time.monotonic() - began
         rows.append((f"l{place}", ttft))
         if len(rows) == REQUESTS:
-            self.environment.runner.quit()
+            gevent.spawn(self.environment.runner.quit)  # which ends this one, too
 
 
 @events.quitting.add_listener
