@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak
+from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak, store
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -33,6 +33,7 @@ schema.register(app)
 app.add_typer(fio.app, name="fio")
 app.add_typer(sim.app, name="sim")
 app.add_typer(soak.app, name="soak")
+app.add_typer(store.app, name="store")
 app.add_typer(campaign.app, name="campaign")
 
 

@@ -153,10 +153,18 @@ def _job(row: Mapping[str, Any], section: Mapping[str, Any], direction: Directio
         error=_count(row.get("error")) or 0,
         options=_options(report, row),
         bins=latency.bins,
+        cpu_s=_cpu_s(row),
         start_s=start_ms / 1000 if start_ms else None,
         problem=_disagreement(section, io_bytes, runtime_ms),
         notes=latency.notes,
     )
+
+
+def _cpu_s(row: Mapping[str, Any]) -> float | None:
+    """`usr_cpu` and `sys_cpu` are percentages of the job's runtime."""
+    shares, runtime_ms = [row.get(name) for name in ("usr_cpu", "sys_cpu")], _count(row.get("job_runtime"))
+    known = [share for share in shares if isinstance(share, int | float) and 0 <= share < 1e6]
+    return sum(known) / 100 * runtime_ms / 1000 if runtime_ms and len(known) == len(shares) else None
 
 
 def _io_bytes(section: Mapping[str, Any]) -> int | None:

@@ -35,6 +35,7 @@ class FioJob:
     errors: int
     options: Mapping[str, str]
     bins: Mapping[int, int] = field(default_factory=dict)
+    cpu_s: float | None = None  # processor time of the job, user and system, in all directions
     start_s: float | None = None  # wall time at which it began, where fio tells
     trusted: bool = True
     error: int = 0  # errno of the first I/O that failed

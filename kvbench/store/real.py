@@ -67,8 +67,11 @@ class _Worker:
     `nodes` are the files and the rate limits of all nodes: a copy reads from one and writes to another.
     """
 
-    def __init__(self, nodes: Sequence[_Node], content: PageContent, run_pages: int, slots: Slots) -> None:
+    def __init__(
+        self, nodes: Sequence[_Node], content: PageContent, run_pages: int, slots: Slots, verify: bool
+    ) -> None:
         self._nodes, self._content, self._run_pages, self._slots = nodes, content, run_pages, slots
+        self._verify = verify
         self._slot_bytes = content.file_bytes
         self._buffer = pagefile.aligned_buffer(content.file_bytes * run_pages)
 
@@ -83,14 +86,14 @@ class _Worker:
             if isinstance(command, Write):
                 for slot, page in enumerate(pages):
                     self._content.fill(self._slot(slot), page)
-            elif isinstance(command, Read | Copy):
+            elif isinstance(command, Copy) or (isinstance(command, Read) and self._verify):
                 for slot in range(len(pages)):
                     self._content.spoil(self._slot(slot))
             with self._slots:
                 stamps.append(clock.monotonic_ns())
                 found = self._do(command, pages, stamps[-1])
                 stamps.append(clock.monotonic_ns())
-            if isinstance(command, Read):
+            if isinstance(command, Read) and self._verify:
                 found = self._check(pages, found)
             faults |= found
         return stamps[0], stamps[-1], faults
@@ -167,7 +170,8 @@ class RealNodes:
 
     `on_done` and `on_fault` are called from worker threads, a fault before its `Done`, and before
     both `on_io` with the I/O's number, begin and end. With `queue_depth`, so many I/Os are under way at most, over all
-    nodes; workers beyond that fill or check pages meanwhile.
+    nodes; workers beyond that fill or check pages meanwhile. Without `verify` what is read is not checked: for a
+    benchmark of the driver alone.
     Raises KvbenchError when a directory cannot be written to, or refuses direct I/O where `direct` asks for it.
     """
 
@@ -186,6 +190,7 @@ class RealNodes:
         run_pages: int = 1,
         salt: bytes = b"",
         compressible_share: float = 0.0,
+        verify: bool = True,
     ) -> None:
         for directory in directories:
             pagefile.prepare_directory(directory, direct)
@@ -206,7 +211,7 @@ class RealNodes:
         for queue in self._queues:
             for _ in range(workers_per_node):
                 content = PageContent(page_bytes, salt, compressible_share)
-                worker = _Worker(self._nodes, content, run_pages, slots)
+                worker = _Worker(self._nodes, content, run_pages, slots, verify)
                 self._threads.append(Thread(target=self._work, args=(worker, queue), daemon=True))
         for thread in self._threads:
             thread.start()
@@ -282,16 +287,20 @@ class RealNodes:
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while (command := queue.get()) and not self._abandoned:
-            places = self._paths(command)
+            gone = self._paths(command) if isinstance(command, Delete) else None
             began_ns, ended_ns, faults = worker.carry_out(command)
             if self._abandoned:
                 break
             if self._on_io:
                 self._on_io(command.io, began_ns, ended_ns)
-            for page, fault in faults.items():
-                self._report(page, command.node, places.get(page, self._nodes[command.node].files.directory), fault)
+            if faults:
+                self._report_all(command, faults, gone or self._paths(command))
             self._on_done(_done(command, ended_ns - began_ns, faults))
         queue.put(None)  # for the next worker
+
+    def _report_all(self, command: Io, faults: Faults, paths: dict[PageKey | None, Path]) -> None:
+        for page, fault in faults.items():
+            self._report(page, command.node, paths.get(page, self._nodes[command.node].files.directory), fault)
 
     def _paths(self, command: Io) -> dict[PageKey | None, Path]:
         """Where the pages of a command lie, or will lie."""
