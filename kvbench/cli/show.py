@@ -19,7 +19,13 @@ from kvbench.units import format_seconds, format_value
 
 console = Console(highlight=False)
 
-_FIGURES = ("ttft_p50_s", "output_tokens_per_s", "ledger_ratio", "read_bandwidth_bytes_per_s", "requests_failed")
+_FIGURES = {
+    "ttft_p50_s": "TTFT p50",
+    "output_tokens_per_s": "output",
+    "ledger_ratio": "byte ledger",
+    "read_bandwidth_bytes_per_s": "reads",
+    "requests_failed": "failed requests",
+}
 _MOST_FINDINGS = 6
 _STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outcome.FAIL: "bold red"}
 
@@ -93,8 +99,8 @@ class Watch:
             say(f"  {step.id}: not measured: {measurement.error}")
             return
         figures = [
-            f"{name.removesuffix('_s').removesuffix('_bytes_per')} {format_value(metric.value, metric.unit)}"
-            for name in _FIGURES
+            f"{label} {format_value(metric.value, metric.unit)}"
+            for name, label in _FIGURES.items()
             if (metric := measurement.metrics.get(name)) and metric.value is not None
         ]
         if figures:
