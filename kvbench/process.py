@@ -23,7 +23,7 @@ from kvbench.errors import KvbenchError, StepError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-# cron's PATH lacks the sbin folders, where smartctl and nvme live (docs/decisions/tool-lookup.md).
+# cron's PATH lacks the sbin folders, where smartctl and nvme live.
 _EXTRA_PATH = ("/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/bin", "/usr/bin", "/bin")
 _GRACE_S = 5.0
 

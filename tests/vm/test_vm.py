@@ -36,7 +36,7 @@ echo ipv4 >ports/1/addr_adrfam
 echo 127.0.0.1 >ports/1/addr_traddr
 echo 4420 >ports/1/addr_trsvcid
 ln -s /sys/kernel/config/nvmet/subsystems/{NQN} ports/1/subsystems/
-nvme connect --transport=tcp --traddr=127.0.0.1 --trsvcid=4420 --nqn={NQN} --keep-alive-tmo=600  # on a busy host
+nvme connect --transport=tcp --traddr=127.0.0.1 --trsvcid=4420 --nqn={NQN}
 udevadm settle
 """
 
