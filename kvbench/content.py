@@ -18,7 +18,7 @@ from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
 from kvbench.load.workload import Kind
 from kvbench.model import Gate, Target
-from kvbench.probes import PROBES
+from kvbench.probes.table import PROBES
 
 T = TypeVar("T")
 

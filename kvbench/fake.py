@@ -10,7 +10,9 @@ import random
 
 from kvbench import clock, kv, plan
 from kvbench.model import Measurement, Metric, Step
-from kvbench.probes import PROBES, Context, FakeParams
+from kvbench.probes.context import Context
+from kvbench.probes.params import FakeParams
+from kvbench.probes.table import PROBES
 
 _TTFT_S = 2.0
 _OUTPUT_TOKENS = 64

@@ -30,7 +30,8 @@ from kvbench.model import (
     Step,
     Target,
 )
-from kvbench.probes import PROBES, Cost, ProbeSpec
+from kvbench.probes.cost import Cost
+from kvbench.probes.table import PROBES, ProbeSpec
 from kvbench.units import format_bytes, format_rate, format_seconds, parse_bytes
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,40}\Z")  # arm and step names become folder names

@@ -15,8 +15,10 @@ from kvbench.host import rawdevice
 from kvbench.journal import RunFolder
 from kvbench.kv import ModelShape
 from kvbench.model import Measurement, Step
-from kvbench.probes import PROBES, Context, Cost
-from kvbench.store import filler
+from kvbench.pages import filler
+from kvbench.probes.context import Context
+from kvbench.probes.cost import Cost
+from kvbench.probes.table import PROBES
 from kvbench.units import format_bytes
 
 RESERVE_BYTES = 256 * 2**20  # kept free beside what a step needs: journal, evidence, report

@@ -9,7 +9,7 @@ from kvbench.errors import KvbenchError, UsageError
 from kvbench.host import rawdevice
 from kvbench.host.blockdev import space_of
 from kvbench.model import Plan
-from kvbench.probes import PROBES
+from kvbench.probes.table import PROBES
 
 _MARKER = ".made-by-kvbench"
 _TRIES = 5

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, get_args
 
-from kvbench.campaign import Campaign
+from kvbench.campaign.ladder import Campaign
 from kvbench.content import ABOUT_KEYS, CONTENT_KEYS, CONTENT_VERSION
 from kvbench.engine.recipe import Recipe
 from kvbench.load.workload import Kind
 from kvbench.model import Gate, Target
-from kvbench.probes import PROBES, ProbeSpec
+from kvbench.probes.table import PROBES, ProbeSpec
 
 Schema = dict[str, Any]
 

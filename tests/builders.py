@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
 from kvbench.model import Arm, Check, Engine, Gate, Measurement, Metric, Plan, Stamp, Step, Storage, Target
-from kvbench.probes import COLD_RECOVERY_METRICS, FIO_METRICS
+from kvbench.probes.metrics import COLD_RECOVERY_METRICS, FIO_METRICS
 
 GATES = Path(__file__).parents[1] / "gates"
 ENGINE = Engine(kind="launch", command=("serve", "--port", "{port}"))

@@ -21,7 +21,7 @@ from small_runs import execute
 from kvbench import content, plan, process, safety
 from kvbench.cli.main import main
 from kvbench.journal import RunFolder
-from kvbench.judge import judge
+from kvbench.judge.verdict import judge
 
 FAKE_GATE = Path(__file__).parent / "fixtures" / "gates" / "fake.yaml"
 G3 = Path(__file__).parents[1] / "gates" / "g3.yaml"

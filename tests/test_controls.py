@@ -26,7 +26,7 @@ from kvbench import content, plan
 from kvbench.engine import lifecycle
 from kvbench.host.blockdev import medium_of
 from kvbench.journal import RunFolder
-from kvbench.judge import judge
+from kvbench.judge.verdict import judge
 from kvbench.load import cold_recovery
 from kvbench.model import Arm, Engine, Finding, Outcome, Role, Storage, Target, Verdict
 

@@ -11,9 +11,10 @@ import pytest
 from kvbench import content, plan, run, safety
 from kvbench.errors import KvbenchError, StepError
 from kvbench.journal import RunFolder, to_json
-from kvbench.judge import judge
+from kvbench.judge.verdict import judge
 from kvbench.model import Arm, Engine, Measurement, Outcome, Step, Storage, Target
-from kvbench.probes import PROBES, Context
+from kvbench.probes.context import Context
+from kvbench.probes.table import PROBES
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
 KILLS = 200

@@ -11,12 +11,12 @@ from ruamel.yaml import YAML
 from typer.testing import CliRunner
 
 from kvbench import schema
-from kvbench.campaign import Campaign, Party, commented_yaml, planned_days
+from kvbench.campaign.ladder import Campaign, Party, commented_yaml, planned_days
 from kvbench.cli.main import app
 from kvbench.cli.schema import NAMES
 from kvbench.content import content_root
 from kvbench.errors import UsageError
-from kvbench.probes import PROBES
+from kvbench.probes.table import PROBES
 
 
 def names(whole: dict[str, Any], part: str) -> set[str]:

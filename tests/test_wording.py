@@ -7,7 +7,7 @@ from builders import make_step
 
 from kvbench import wording
 from kvbench.model import Finding, Outcome
-from kvbench.probes import COLD_RECOVERY_METRICS
+from kvbench.probes.metrics import COLD_RECOVERY_METRICS
 from kvbench.stats import RatioInterval
 
 

@@ -10,7 +10,7 @@ from builders import DUT, LOCAL, healthy_values
 
 from kvbench import content, plan
 from kvbench.model import Measurement, Metric, Plan, Stamp, Step, Target
-from kvbench.probes import CHURN_METRICS, COLD_RECOVERY_METRICS
+from kvbench.probes.metrics import CHURN_METRICS, COLD_RECOVERY_METRICS
 
 SLICE_NOISE = 0.03  # spread of slices and waves, as of real ones
 BEGAN_S = 1_790_000_000

@@ -9,8 +9,8 @@ from kvbench.cli.gate import Json
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from kvbench.campaign import Rung
-    from kvbench.campaign_folder import CampaignFolder
+    from kvbench.campaign.folder import CampaignFolder
+    from kvbench.campaign.ladder import Rung
 
 MODES = ("collaborative", "independent")
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The campaign's folder.")]
@@ -41,8 +41,8 @@ def new(
     Example:  kvbench campaign new joint-test --target fx100.yaml --party "vendor: Ada <a@b.c>" --party "centre: Bo"
     """
     from kvbench import clock
-    from kvbench.campaign import Campaign, party_of, planned_days
-    from kvbench.campaign_folder import CampaignFolder
+    from kvbench.campaign.folder import CampaignFolder
+    from kvbench.campaign.ladder import Campaign, party_of, planned_days
     from kvbench.cli import show
 
     if mode not in MODES:
@@ -68,7 +68,7 @@ def status(folder: Folder, json: Json = None) -> None:
 
     Example:  kvbench campaign status joint-test
     """
-    from kvbench.campaign_folder import CampaignFolder
+    from kvbench.campaign.folder import CampaignFolder
     from kvbench.cli import show
 
     campaign = CampaignFolder.open(folder)
@@ -86,7 +86,7 @@ def report(folder: Folder) -> None:
 
     Example:  kvbench campaign report joint-test
     """
-    from kvbench.campaign_folder import CampaignFolder
+    from kvbench.campaign.folder import CampaignFolder
     from kvbench.cli import show
     from kvbench.report.summary import render
 
@@ -114,7 +114,7 @@ def _about(campaign: "CampaignFolder") -> list[str]:
 
 
 def _row(rung: "Rung", campaign: "CampaignFolder") -> dict[str, Any]:
-    from kvbench.campaign import standing
+    from kvbench.campaign.ladder import standing
 
     shown, due = rung.decisive or rung.latest, campaign.campaign.due.get(rung.gate)
     return {
@@ -138,7 +138,7 @@ def _lines(row: dict[str, Any]) -> list[str]:
 
 
 def _say_next(campaign: "CampaignFolder", rungs: "list[Rung]") -> None:
-    from kvbench.campaign import advice
+    from kvbench.campaign.ladder import advice
     from kvbench.cli import show
 
     for lane in campaign.campaign.lanes:

@@ -11,7 +11,7 @@ from kvbench.errors import Exit, UsageError
 from kvbench.units import parse_seconds
 
 if TYPE_CHECKING:
-    from kvbench.campaign_folder import Entry
+    from kvbench.campaign.folder import Entry
     from kvbench.journal import RunFolder
     from kvbench.model import Outcome, Plan, Verdict
     from kvbench.plan import Options
@@ -172,7 +172,7 @@ def judge(
 def enter(gate: str, campaign: Path | None, party: str, ungated: str) -> "Entry | None":
     """The place of a run in a campaign, or None outside of one. Raises KvbenchError where the ladder refuses."""
     from kvbench import clock
-    from kvbench.campaign_folder import CampaignFolder
+    from kvbench.campaign.folder import CampaignFolder
 
     if campaign is None:
         if party or ungated:
@@ -216,8 +216,9 @@ def new_run(
 
 def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     """Measure what is left, judge, report. The run is then over, unless it was stopped before its end."""
-    from kvbench import clock, content, plan, run, soak_life
+    from kvbench import clock, content, plan, run
     from kvbench.cli import show
+    from kvbench.soak import life
 
     if edited := folder.edited_source():
         show.say(
@@ -228,7 +229,7 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     todo = plan.remaining(folder.plan, folder.measurements())
     expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in todo}
     with show.Watch(expected_s, clock.monotonic_ns).live() as watch:
-        run.execute(folder, shapes, soak_life.Recording(watch, folder) if folder.plan.slice_s else watch)
+        run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
     code = finish(folder, json)
     if not folder.ended():
         folder.end("finished")
@@ -256,7 +257,7 @@ def _judged(folder: "RunFolder", gate: Path | None) -> "Verdict":
     from dataclasses import replace
 
     from kvbench import content
-    from kvbench.judge import judge as give_verdict
+    from kvbench.judge.verdict import judge as give_verdict
 
     if gate is None:
         return give_verdict(folder.plan, folder.measurements())
@@ -266,7 +267,7 @@ def _judged(folder: "RunFolder", gate: Path | None) -> "Verdict":
 
 def _report(folder: "RunFolder", verdict: "Verdict") -> dict[str, Path]:
     from kvbench.cli import show
-    from kvbench.evidence import collect_requests
+    from kvbench.load.collected import collect_requests
     from kvbench.report.render import render
 
     measurements = folder.measurements()

@@ -39,7 +39,7 @@ def report(
     """
     from kvbench import journal
     from kvbench.cli import show
-    from kvbench.judge import judge
+    from kvbench.judge.verdict import judge
     from kvbench.report.render import render
 
     formats = tuple(part.strip() for part in format.split(","))

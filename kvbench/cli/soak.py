@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from kvbench.journal import RunFolder
-    from kvbench.soak import Follower, Status
+    from kvbench.soak.status import Follower, Status
 
 GATE = "G4"
 _REFRESH_S = 1.0
@@ -47,9 +47,9 @@ def start(
 
     Example:  kvbench soak start --target fx100.yaml --duration 72h --slice 10m
     """
-    from kvbench import soak_life
     from kvbench.cli import gate, show
     from kvbench.plan import Options
+    from kvbench.soak import life
 
     if run is None:
         options = Options(quick=quick, duration_s=duration, slice_s=slice)
@@ -64,12 +64,12 @@ def start(
         show.say(f"{name} is finished; its report: kvbench report {name}")
         return
     if textfile:
-        soak_life.export_to(folder, textfile)
+        life.export_to(folder, textfile)
     if folder.reopen():
         show.say("the run had been stopped; it goes on")
     if foreground:
         _carry_on(folder)
-    show.say(f"{name} {soak_life.start_detached(folder)}")
+    show.say(f"{name} {life.start_detached(folder)}")
     show.say(f"watch it:             kvbench soak status {name} --watch")
     show.say(f"have cron revive it:  kvbench soak install {name}")
 
@@ -97,10 +97,10 @@ def status(
     """
     from dataclasses import asdict
 
-    from kvbench import soak
     from kvbench.cli import show
+    from kvbench.soak.status import Follower
 
-    follower = soak.Follower(_open(run))
+    follower = Follower(_open(run))
     if watch:
         _watch(follower)
     elif json != "-":
@@ -116,15 +116,15 @@ def stop(
 
     Example:  kvbench soak stop kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench import soak_life
     from kvbench.cli import gate, show
+    from kvbench.soak import life
 
     folder = _open(run)
     if (how := folder.ended()) and not folder.holder():
         show.say(f"{run} is {how} already")
         return
     waiting = "waiting for it to end" if now else "it ends with the step in flight; waiting for that"
-    reports_itself = soak_life.stop(folder, now, lambda: show.say(waiting))
+    reports_itself = life.stop(folder, now, lambda: show.say(waiting))
     if now or not reports_itself:
         gate.finish(folder, None)
     show.say(f"{run} is stopped; to go on: kvbench soak start {run}")
@@ -151,11 +151,11 @@ def install(run: Run) -> None:
 
     Example:  kvbench soak install kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench import crontab, soak_life
     from kvbench.cli import show
+    from kvbench.soak import crontab, life
 
     folder = _open(run)
-    cron_runs = crontab.install(folder.path, folder.path / soak_life.LOG)
+    cron_runs = crontab.install(folder.path, folder.path / life.LOG)
     show.say(
         f"installed in your crontab: {run} is looked after every minute; to take it out: kvbench soak remove {run}"
     )
@@ -169,8 +169,8 @@ def remove(run: Run) -> None:
 
     Example:  kvbench soak remove kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench import crontab
     from kvbench.cli import show
+    from kvbench.soak import crontab
 
     removed = crontab.remove(run.resolve())
     show.say(f"{run} {'was taken out of' if removed else 'is not in'} your crontab")
@@ -217,7 +217,7 @@ def _table(found: "Status") -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from kvbench.soak import describe
+    from kvbench.soak.status import describe
 
     table = Table.grid(padding=(0, 2))
     for subject, text in describe(found):

@@ -11,7 +11,7 @@ from kvbench.errors import Exit
 from kvbench.units import parse_bytes
 
 if TYPE_CHECKING:
-    from kvbench.store.bench import Summary
+    from kvbench.pages.bench import Summary
 
 app = typer.Typer(no_args_is_help=True, help="The page store.\n\nExample:  kvbench store bench /mnt/array")
 
@@ -36,7 +36,7 @@ def bench(
     Example:  kvbench store bench /mnt/array --pairs 20
     """
     from kvbench.cli import show
-    from kvbench.store import bench as of_store
+    from kvbench.pages import bench as of_store
 
     summary = of_store.summarise(of_store.run(folder, pairs, size, seed, say=show.say))
     _print(summary)

@@ -9,7 +9,7 @@ from kvbench.cli.gate import RUNS, Json, Out, TargetFile
 from kvbench.errors import Exit, UsageError
 
 if TYPE_CHECKING:
-    from kvbench.strategy_trial import Place
+    from kvbench.pages.trial import Place
 
 _DEFAULT = ("ring", "modulo", "prefix+ring", "ring+merge")
 _DEMO_NODES, _DEMO_RATE = 4, 50 * 10**6
@@ -34,9 +34,10 @@ def run_strategies(
     """
     from json import dumps
 
-    from kvbench import clock, strategy_trial
+    from kvbench import clock
     from kvbench.cli import show
     from kvbench.cli.show_sim import say_columns
+    from kvbench.pages import trial
     from kvbench.sim import compare, strategies
 
     chosen = names or list(_DEFAULT)
@@ -51,14 +52,14 @@ def run_strategies(
     path.mkdir(parents=True)
     for node in place.nodes if target is None else ():
         node.mkdir()
-    load, rounds = strategy_trial.Load(), _QUICK_ROUNDS if quick else _ROUNDS
+    load, rounds = trial.Load(), _QUICK_ROUNDS if quick else _ROUNDS
     with (path / "requests.jsonl").open("w") as rows:
-        found = strategy_trial.run(
+        found = trial.run(
             chosen, place, load, rounds, run_id=path.name, tell=lambda row: print(dumps(row), file=rows, flush=True)
         )
-    kept = strategy_trial.document(place, load, basis, found)
+    kept = trial.document(place, load, basis, found)
     show.write_json(kept, str(path / "strategies.json"))
-    say_columns(compare.columns(found, strategy_trial.FIGURES), strategy_trial.FIGURES)
+    say_columns(compare.columns(found, trial.FIGURES), trial.FIGURES)
     show.say(f"{basis}; mean ± half of its 95 % interval, over {rounds} rounds; × is the ratio to the first column")
     if not place.direct:
         show.say("note: without direct I/O, reads may have come from the page cache")
@@ -74,7 +75,7 @@ def run_strategies(
 def _place(target: Path | None, folder: Path) -> "Place":
     """The dut's nodes; without a target, directories of the run folder."""
     from kvbench import content
-    from kvbench.strategy_trial import Place
+    from kvbench.pages.trial import Place
 
     if target is None:
         return Place(tuple(folder / f"node{node}" for node in range(_DEMO_NODES)), True, _DEMO_RATE)

@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from kvbench import safety
 from kvbench.model import Storage
-from kvbench.probes import Context, FioParams, SteadyParams
+from kvbench.probes.context import Context
+from kvbench.probes.params import FioParams, SteadyParams
 
 HERE = ""
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from kvbench.errors import UsageError
-from kvbench.probes import FioParams, SteadyParams
+from kvbench.probes.params import FioParams, SteadyParams
 
 LAYOUT_BLOCK_BYTES = 1 << 20
 CHECKSUM = "crc32c"

@@ -11,7 +11,9 @@ from kvbench.fio import hosts, jobfile, runner
 from kvbench.fio.result import FioJob, FioTotal
 from kvbench.fio.total import total
 from kvbench.model import Measurement, Metric, Step
-from kvbench.probes import FIO_METRICS, Context, FioParams
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import FIO_METRICS
+from kvbench.probes.params import FioParams
 from kvbench.units import format_bytes
 
 

@@ -10,7 +10,7 @@ from kvbench.errors import KvbenchError, StepError
 from kvbench.fio.hosts import Jobs, client
 from kvbench.fio.parse import parse, version_of
 from kvbench.fio.result import FioResult
-from kvbench.probes import Context
+from kvbench.probes.context import Context
 from kvbench.units import format_seconds
 
 MARGIN_S = 60.0  # for starting, and for the I/O in flight at the end

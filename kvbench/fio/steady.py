@@ -17,7 +17,9 @@ from kvbench.fio.hosts import Part
 from kvbench.fio.result import FioResult
 from kvbench.fio.total import total
 from kvbench.model import Measurement, Metric, Step, Storage
-from kvbench.probes import STEADY_METRICS, Context, FioParams, SteadyParams
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import STEADY_METRICS
+from kvbench.probes.params import FioParams, SteadyParams
 from kvbench.units import format_bytes
 
 _MOST_ROUNDS = 25

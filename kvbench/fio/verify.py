@@ -20,7 +20,9 @@ from kvbench.fio.total import total
 from kvbench.host import pagecache, rawdevice
 from kvbench.host.blockdev import space_of
 from kvbench.model import Measurement, Metric, Step
-from kvbench.probes import VERIFY_METRICS, Context, VerifyParams
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import VERIFY_METRICS
+from kvbench.probes.params import VerifyParams
 from kvbench.units import format_bytes
 
 

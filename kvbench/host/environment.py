@@ -20,7 +20,8 @@ from kvbench.host import machine
 from kvbench.host.blockdev import medium_of, space_of
 from kvbench.host.pressure import RESOURCES, pressure_share, read_pressure
 from kvbench.model import Measurement, Metric, Step, Target
-from kvbench.probes import PROBES, Context
+from kvbench.probes.context import Context
+from kvbench.probes.table import PROBES
 
 _PRESSURE_S = 1.0  # over which the pressure before the run is taken
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

@@ -16,7 +16,8 @@ from kvbench.host.nvme import parse_smart_log
 from kvbench.host.smart import Smart, first_told, parse_smartctl
 from kvbench.host.tools import ask
 from kvbench.model import Measurement, Metric, Step, Storage
-from kvbench.probes import HEALTH_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import HEALTH_METRICS
 
 
 def measure(step: Step, context: Context) -> Measurement:

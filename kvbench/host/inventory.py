@@ -22,7 +22,8 @@ from kvbench.host.numa import parse_numactl
 from kvbench.host.smart import parse_smartctl
 from kvbench.host.tools import Answer, ask
 from kvbench.model import Measurement, Metric, Step
-from kvbench.probes import INVENTORY_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import INVENTORY_METRICS
 
 _GPU_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], tuple[gpu.Gpu, ...]]], ...] = (
     (

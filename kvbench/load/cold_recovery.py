@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kvbench import clock, content, kv, outputs, plan, process, wording
+from kvbench import clock, content, kv, plan, process, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
 from kvbench.host import data_units, engine_metrics
@@ -21,12 +21,14 @@ from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.host.pagecache import Eviction, Residency, evict, residency
 from kvbench.host.pressure import pressure_share
 from kvbench.host.telemetry import Sampler, bytes_read_between, peak_bandwidth, wait_idle
+from kvbench.judge import outputs
 from kvbench.load import client, figures, prompts, rows
 from kvbench.load.evidence import Expected, Observed, common_metrics, storage_metrics
 from kvbench.load.scrape import scraping
 from kvbench.model import Arm, Measurement, Metric, Step
-from kvbench.probes import ColdRecoveryParams, Context
-from kvbench.store import filler
+from kvbench.pages import filler
+from kvbench.probes.context import Context
+from kvbench.probes.params import ColdRecoveryParams
 
 _DRAIN_TIMEOUT_S = 300.0
 _QUIET_S = 1.0

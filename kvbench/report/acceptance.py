@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kvbench.as_ordered import said
+from kvbench.judge.as_ordered import said
 from kvbench.model import GateStep, Outcome
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, number, text

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench import content
-from kvbench.campaign import LADDER, Attempt, Campaign, Frozen, Rung, shortfall, standing
-from kvbench.campaign_folder import CampaignFolder
+from kvbench.campaign.folder import CampaignFolder
+from kvbench.campaign.ladder import LADDER, Attempt, Campaign, Frozen, Rung, shortfall, standing
 from kvbench.errors import KvbenchError
 from kvbench.journal import write_atomically
 from kvbench.model import Outcome

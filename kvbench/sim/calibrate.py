@@ -18,7 +18,7 @@ from kvbench import plan as plans
 from kvbench.engine.protocol import EngineConfig
 from kvbench.errors import UsageError
 from kvbench.model import Arm, Measurement, Plan, Step
-from kvbench.probes import ColdRecoveryParams
+from kvbench.probes.params import ColdRecoveryParams
 from kvbench.sim.device import NodeModel
 from kvbench.sim.site import cost
 from kvbench.sim.waves import Rig, Sessions

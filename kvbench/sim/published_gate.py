@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from kvbench import stats
-from kvbench.cells import BEYOND
+from kvbench.judge.cells import BEYOND
 from kvbench.model import Check, Gate, Outcome
 from kvbench.sim.published import Report
 

@@ -15,7 +15,7 @@ from kvbench.errors import UsageError
 from kvbench.fio.jobfile import layout_job, precondition_job, profile_job
 from kvbench.model import Step
 from kvbench.plan import parse_params
-from kvbench.probes import FioParams, SteadyParams
+from kvbench.probes.params import FioParams, SteadyParams
 
 needs_fio = pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")
 BLOCK_BYTES = 4096

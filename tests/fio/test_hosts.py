@@ -17,7 +17,8 @@ from kvbench.errors import StepError
 from kvbench.fio import probe, steady
 from kvbench.fio.hosts import client, parts
 from kvbench.model import Arm, Engine, Step, Storage, Target
-from kvbench.probes import Context, FioParams, SteadyParams
+from kvbench.probes.context import Context
+from kvbench.probes.params import FioParams, SteadyParams
 from kvbench.process import Survivors
 
 needs_fio = pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")

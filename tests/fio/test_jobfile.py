@@ -9,7 +9,7 @@ import pytest
 
 from kvbench.errors import UsageError
 from kvbench.fio.jobfile import LAYOUT_BLOCK_BYTES, layout_job, precondition_job, profile_job, randseed, verify_offset
-from kvbench.probes import FioParams, SteadyParams
+from kvbench.probes.params import FioParams, SteadyParams
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fio"
 NODES = [Path("/mnt/node0/step/fio.data"), Path("/mnt/node:1/step/fio.data")]

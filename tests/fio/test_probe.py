@@ -17,7 +17,8 @@ from kvbench.fio.parse import parse
 from kvbench.fio.probe import measure, metrics
 from kvbench.fio.runner import require_fio
 from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
-from kvbench.probes import FIO_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import FIO_METRICS
 from kvbench.process import Survivors
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "fio"

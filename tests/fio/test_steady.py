@@ -15,7 +15,8 @@ from kvbench.fio import runner, steady
 from kvbench.fio.hosts import HERE, Jobs
 from kvbench.fio.result import FioJob, FioResult
 from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
-from kvbench.probes import STEADY_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import STEADY_METRICS
 from kvbench.process import Survivors
 
 SIZE_BYTES = 8 << 20

@@ -14,7 +14,8 @@ from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner, verify
 from kvbench.fio.parse import parse
 from kvbench.model import Arm, Engine, Step, Storage, Target
-from kvbench.probes import VERIFY_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import VERIFY_METRICS
 from kvbench.process import Survivors
 
 needs_fio = pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")

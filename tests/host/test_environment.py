@@ -9,7 +9,8 @@ import pytest
 
 from kvbench.host import environment
 from kvbench.model import Arm, Engine, Step, Storage, Target
-from kvbench.probes import PROBES, Context
+from kvbench.probes.context import Context
+from kvbench.probes.table import PROBES
 from kvbench.process import Survivors
 
 STEP = Step("environment", "environment", "host.environment", "", "", 0, {}, 1, "none")

@@ -15,7 +15,8 @@ from kvbench.host import health
 from kvbench.host.blockdev import BlockDevice, Medium
 from kvbench.host.smart import Smart
 from kvbench.model import Arm, Engine, Step, Storage, Target
-from kvbench.probes import HEALTH_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import HEALTH_METRICS
 from kvbench.process import Survivors
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "host"

@@ -16,7 +16,8 @@ from kvbench.host.devices import Device, Link
 from kvbench.host.expectations import Found, Node
 from kvbench.host.identity import Identity
 from kvbench.model import Arm, Engine, Expect, Measurement, Step, Storage, Target
-from kvbench.probes import INVENTORY_METRICS, Context
+from kvbench.probes.context import Context
+from kvbench.probes.metrics import INVENTORY_METRICS
 from kvbench.process import Survivors
 
 STEP = Step("inventory-dut", "inventory", "host.inventory", "dut", "", 0, {}, 1, "none")

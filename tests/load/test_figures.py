@@ -8,7 +8,7 @@ import pytest
 
 from kvbench.load import figures, rows
 from kvbench.load.result import ClientSelf, LoadResult, RequestRow
-from kvbench.probes import COLD_RECOVERY_METRICS
+from kvbench.probes.metrics import COLD_RECOVERY_METRICS
 
 SECOND = 1_000_000_000
 CLIENT = ClientSelf(cpu_s=0.1, tokens=8, tainted_tokens=0, in_flight_reached=2, in_flight_asked=2, connections=2)

@@ -8,7 +8,7 @@ from builders import make_measurement
 
 from kvbench import content, plan
 from kvbench.model import Arm, Engine, Metric, Storage, Target
-from kvbench.probes import CHECKPOINT_METRICS
+from kvbench.probes.metrics import CHECKPOINT_METRICS
 from kvbench.report import checkpoint
 from kvbench.report.document import Run, Series
 

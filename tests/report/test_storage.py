@@ -10,7 +10,7 @@ from builders import make_measurement
 
 from kvbench import content, plan
 from kvbench.model import Arm, Engine, GateStep, Measurement, Metric, Plan, Step, Storage, Target
-from kvbench.probes import PAGE_METRICS, STEADY_METRICS
+from kvbench.probes.metrics import PAGE_METRICS, STEADY_METRICS
 from kvbench.report import storage
 from kvbench.report.charts import svg
 from kvbench.report.document import Run, Series

@@ -1,0 +1,1 @@
+"""The gates of one joint test, tied together."""

@@ -1,0 +1,1 @@
+"""Checkpoints saved and models loaded: the probe `store.checkpoint`."""

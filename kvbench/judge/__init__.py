@@ -1,0 +1,1 @@
+"""Saved measurements in, a verdict out. Pure."""

@@ -1,0 +1,1 @@
+"""KV page workloads: the probes `kv.pages` and `kv.churn`, and what they share."""

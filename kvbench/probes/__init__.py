@@ -1,0 +1,1 @@
+"""What kvbench can measure: the table of probes, and what each takes, yields and costs. Pure."""

@@ -1,0 +1,1 @@
+"""A run that lasts for days: kept going, watched and stopped."""
