@@ -11,7 +11,7 @@ from typing import Protocol
 from kvbench import clock, plan, safety
 from kvbench.engine import lifecycle
 from kvbench.errors import KvbenchError, StepError
-from kvbench.host import rawdevice
+from kvbench.host.machine import rawdevice
 from kvbench.journal import RunFolder
 from kvbench.kv import ModelShape
 from kvbench.model import Measurement, Step

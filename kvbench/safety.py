@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from kvbench.errors import KvbenchError, UsageError
-from kvbench.host import rawdevice
-from kvbench.host.blockdev import space_of
+from kvbench.host.machine import rawdevice
+from kvbench.host.machine.blockdev import space_of
 from kvbench.model import Plan
 from kvbench.probes.table import PROBES
 

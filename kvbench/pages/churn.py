@@ -14,11 +14,11 @@ from typing import Any
 
 from kvbench import clock, plan, safety
 from kvbench.errors import StepError
-from kvbench.host.blockdev import BlockDevice, Counters, medium_of, read_counters
+from kvbench.host.activity.pagecache import residency
+from kvbench.host.activity.pressure import pressure_share, read_pressure
+from kvbench.host.activity.telemetry import bytes_read_between
 from kvbench.host.health import smart_counters
-from kvbench.host.pagecache import residency
-from kvbench.host.pressure import pressure_share, read_pressure
-from kvbench.host.telemetry import bytes_read_between
+from kvbench.host.machine.blockdev import BlockDevice, Counters, medium_of, read_counters
 from kvbench.model import Measurement, Step, Storage
 from kvbench.pages import churn_figures as figures
 from kvbench.pages.fault import Fault, Hook, marked

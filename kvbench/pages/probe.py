@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from kvbench import clock, plan, process
 from kvbench.errors import StepError
-from kvbench.host.arraycache import ArrayCache, array_cache
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
-from kvbench.host.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
-from kvbench.host.pagecache import residency
-from kvbench.host.pressure import pressure_share
-from kvbench.host.telemetry import Sampler, bytes_read_between, bytes_written_between, wait_idle
+from kvbench.host.activity.arraycache import ArrayCache, array_cache
+from kvbench.host.activity.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
+from kvbench.host.activity.pagecache import residency
+from kvbench.host.activity.pressure import pressure_share
+from kvbench.host.activity.telemetry import Sampler, bytes_read_between, bytes_written_between, wait_idle
+from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.model import Arm, Measurement, Metric, Step
 from kvbench.pages import figures, filler
 from kvbench.pages.figures import Seen, Transfer
