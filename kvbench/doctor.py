@@ -18,10 +18,11 @@ from typing import Literal
 from kvbench import clock, process
 from kvbench.errors import KvbenchError, StepError
 from kvbench.fio.runner import require_fio
-from kvbench.host import machine, pagecache
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
-from kvbench.host.machine import Machine, Tool
-from kvbench.host.pressure import pressure_share, read_pressure
+from kvbench.host.activity import pagecache
+from kvbench.host.activity.pressure import pressure_share, read_pressure
+from kvbench.host.machine import system
+from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
+from kvbench.host.machine.system import Machine, Tool
 from kvbench.report.pdf import CJK_FONTS, LIBRARIES, has_cjk_font
 
 State = Literal["OK", "warn", "missing"]
@@ -251,10 +252,10 @@ def examine(folders: Sequence[Path]) -> Facts:
     before = read_pressure()
     clock.sleep_s(_PRESSURE_S)
     cpu_pressure_share = pressure_share(before, read_pressure())
-    tools = machine.find_tools()
+    tools = system.find_tools()
     why_no_fio = _why_no_fio()
     return Facts(
-        machine=machine.observe(),
+        machine=system.observe(),
         tools=tools,
         why_no_fio=why_no_fio,
         fio_engines=() if why_no_fio else tuple(name for name in _ENGINES if _engine_runs(name)),

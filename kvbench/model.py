@@ -35,7 +35,7 @@ class Expect:
     firmware: str | None = None
     capacity_bytes: SizeBytes | None = None  # of all devices together, at least
     logical_block_bytes: int | None = None
-    transport: str | None = None  # as `host/blockdev.py` names it
+    transport: str | None = None  # as `host/machine/blockdev.py` names it
     pcie_speed_gt_s: float | None = None  # of every device's link as it runs
     pcie_width: int | None = None
     paths: int | None = None  # live paths to every namespace

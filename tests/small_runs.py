@@ -12,7 +12,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from kvbench import content, run
-from kvbench.host.blockdev import medium_of
+from kvbench.host.machine.blockdev import medium_of
 from kvbench.journal import RunFolder
 from kvbench.model import Measurement, Step
 

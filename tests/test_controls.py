@@ -24,7 +24,7 @@ from small_runs import execute, folder_on_disk, small_gate
 
 from kvbench import content, plan
 from kvbench.engine import lifecycle
-from kvbench.host.blockdev import medium_of
+from kvbench.host.machine.blockdev import medium_of
 from kvbench.journal import RunFolder
 from kvbench.judge.verdict import judge
 from kvbench.load import cold_recovery

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from kvbench.doctor import Facts, FolderFacts, diagnose, why_not_direct
-from kvbench.host.blockdev import BlockDevice, Medium
-from kvbench.host.machine import Machine, Tool
-from kvbench.host.mounts import parse_mountinfo
+from kvbench.host.machine.blockdev import BlockDevice, Medium
+from kvbench.host.machine.mounts import parse_mountinfo
+from kvbench.host.machine.system import Machine, Tool
 
 DRIVE = BlockDevice("nvme1n1", "259:1", "PM9A3", "S1", False, False, "", "nvme-pcie", 512)
 MEDIUM = Medium(parse_mountinfo("20 1 259:1 / /mnt/kv rw - xfs /dev/nvme1n1 rw")[0], (DRIVE,), "")

@@ -21,15 +21,22 @@ from kvbench.errors import KvbenchError
 from kvbench.fio.importer import import_files
 from kvbench.fio.parse import parse
 from kvbench.fio.total import totals
-from kvbench.host.engine_metrics import read as read_metrics
-from kvbench.host.gpu import parse_amd_smi, parse_lspci, parse_npu_smi, parse_nvidia_smi, parse_rocm_smi, parse_topology
-from kvbench.host.lsblk import parse_lsblk
-from kvbench.host.mounts import parse_mountinfo
-from kvbench.host.numa import parse_numactl
-from kvbench.host.nvme import parse_list, parse_smart_log
-from kvbench.host.ports import parse_route
-from kvbench.host.rdma import parse_ibstat
-from kvbench.host.smart import parse_smartctl
+from kvbench.host.machine.gpu import (
+    parse_amd_smi,
+    parse_lspci,
+    parse_npu_smi,
+    parse_nvidia_smi,
+    parse_rocm_smi,
+    parse_topology,
+)
+from kvbench.host.machine.lsblk import parse_lsblk
+from kvbench.host.machine.mounts import parse_mountinfo
+from kvbench.host.machine.numa import parse_numactl
+from kvbench.host.machine.nvme import parse_list, parse_smart_log
+from kvbench.host.machine.ports import parse_route
+from kvbench.host.machine.rdma import parse_ibstat
+from kvbench.host.machine.smart import parse_smartctl
+from kvbench.load.engine_metrics import read as read_metrics
 
 pytestmark = pytest.mark.slow
 

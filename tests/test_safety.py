@@ -6,7 +6,7 @@ from soaks import make_plan
 
 from kvbench import safety
 from kvbench.errors import KvbenchError, UsageError
-from kvbench.host import rawdevice
+from kvbench.host.machine import rawdevice
 
 
 def test_a_claimed_folder_is_made_taken_up_again_and_removed(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvbench.checkpoint.shards import Moved
-from kvbench.host.pagecache import Residency
+from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
 from kvbench.probes.metrics import CHECKPOINT_METRICS
 from kvbench.probes.params import CheckpointParams

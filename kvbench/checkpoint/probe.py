@@ -18,11 +18,11 @@ from kvbench.checkpoint import figures, shards, torch_save
 from kvbench.checkpoint.ranks import together
 from kvbench.checkpoint.shards import CHUNK_BYTES, Moved, Shard
 from kvbench.errors import StepError
-from kvbench.host.arraycache import ArrayCache, array_cache
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
-from kvbench.host.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
-from kvbench.host.pressure import pressure_share, read_pressure
-from kvbench.host.telemetry import bytes_read_between, bytes_written_between, wait_idle
+from kvbench.host.activity.arraycache import ArrayCache, array_cache
+from kvbench.host.activity.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
+from kvbench.host.activity.pressure import pressure_share, read_pressure
+from kvbench.host.activity.telemetry import bytes_read_between, bytes_written_between, wait_idle
+from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.model import Measurement, Step
 from kvbench.pages import filler
 from kvbench.probes.context import Context

@@ -17,7 +17,7 @@ from kvbench.content import Loaded
 from kvbench.engine import recipe
 from kvbench.engine.recipe import Recipe
 from kvbench.errors import StepError, UsageError
-from kvbench.host.machine import available_memory_bytes
+from kvbench.host.machine.system import available_memory_bytes
 from kvbench.model import Arm, Engine, Target
 
 _ASK_VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps({n: m.version(n) for n in sys.argv[1:]}))"

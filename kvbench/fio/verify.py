@@ -17,8 +17,9 @@ from kvbench.fio import jobfile, runner
 from kvbench.fio.hosts import HERE
 from kvbench.fio.result import FioJob, FioResult
 from kvbench.fio.total import total
-from kvbench.host import pagecache, rawdevice
-from kvbench.host.blockdev import space_of
+from kvbench.host.activity import pagecache
+from kvbench.host.machine import rawdevice
+from kvbench.host.machine.blockdev import space_of
 from kvbench.model import Measurement, Metric, Step
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import VERIFY_METRICS

@@ -16,9 +16,9 @@ from typing import Any
 
 import kvbench
 from kvbench import clock
-from kvbench.host import machine
-from kvbench.host.blockdev import medium_of, space_of
-from kvbench.host.pressure import RESOURCES, pressure_share, read_pressure
+from kvbench.host.activity.pressure import RESOURCES, pressure_share, read_pressure
+from kvbench.host.machine import system
+from kvbench.host.machine.blockdev import medium_of, space_of
 from kvbench.model import Measurement, Metric, Step, Target
 from kvbench.probes.context import Context
 from kvbench.probes.table import PROBES
@@ -31,12 +31,12 @@ def measure(step: Step, context: Context) -> Measurement:
     """Observe the machine once and keep it as environment.json. Raises StepError when /proc does not answer."""
     start = clock.stamp()
     context.progress("looking at the machine", None)
-    host = machine.observe()
+    host = system.observe()
     facts: dict[str, Any] = {
         "machine": asdict(host),
         "pressure": _pressure(),
         "arms": _media(context.target),
-        "tools": {name: asdict(tool) if tool else None for name, tool in machine.find_tools().items()},
+        "tools": {name: asdict(tool) if tool else None for name, tool in system.find_tools().items()},
         "versions": {"kvbench": kvbench.__version__, "python": platform.python_version(), **_packages()},
     }
     file = context.raw_dir / "environment.json"

@@ -10,11 +10,11 @@ from typing import Any
 
 from kvbench import clock
 from kvbench.errors import StepError
-from kvbench.host import settings
-from kvbench.host.blockdev import BlockDevice, medium_of
-from kvbench.host.nvme import parse_smart_log
-from kvbench.host.smart import Smart, first_told, parse_smartctl
-from kvbench.host.tools import ask
+from kvbench.host.machine import settings
+from kvbench.host.machine.blockdev import BlockDevice, medium_of
+from kvbench.host.machine.nvme import parse_smart_log
+from kvbench.host.machine.smart import Smart, first_told, parse_smartctl
+from kvbench.host.machine.tools import ask
 from kvbench.model import Measurement, Metric, Step, Storage
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import HEALTH_METRICS

@@ -13,14 +13,14 @@ from typing import Any
 
 from kvbench import clock
 from kvbench.errors import StepError
-from kvbench.host import devices, expectations, gpu, lsblk, nvme, ports, rdma
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of, space_of
-from kvbench.host.devices import Device
-from kvbench.host.expectations import Found, Node
-from kvbench.host.identity import Identity, merge
-from kvbench.host.numa import parse_numactl
-from kvbench.host.smart import parse_smartctl
-from kvbench.host.tools import Answer, ask
+from kvbench.host.machine import devices, expectations, gpu, lsblk, nvme, ports, rdma
+from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, space_of
+from kvbench.host.machine.devices import Device
+from kvbench.host.machine.expectations import Found, Node
+from kvbench.host.machine.identity import Identity, merge
+from kvbench.host.machine.numa import parse_numactl
+from kvbench.host.machine.smart import parse_smartctl
+from kvbench.host.machine.tools import Answer, ask
 from kvbench.model import Measurement, Metric, Step
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import INVENTORY_METRICS

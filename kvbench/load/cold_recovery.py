@@ -15,14 +15,14 @@ from typing import Any
 from kvbench import clock, content, kv, plan, process, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
-from kvbench.host import data_units, engine_metrics
-from kvbench.host.arraycache import ArrayCache, array_cache
-from kvbench.host.blockdev import BlockDevice, Medium, medium_of, read_counters
-from kvbench.host.pagecache import Eviction, Residency, evict, residency
-from kvbench.host.pressure import pressure_share
-from kvbench.host.telemetry import Sampler, bytes_read_between, peak_bandwidth, wait_idle
+from kvbench.host.activity import data_units
+from kvbench.host.activity.arraycache import ArrayCache, array_cache
+from kvbench.host.activity.pagecache import Eviction, Residency, evict, residency
+from kvbench.host.activity.pressure import pressure_share
+from kvbench.host.activity.telemetry import Sampler, bytes_read_between, peak_bandwidth, wait_idle
+from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
 from kvbench.judge import outputs
-from kvbench.load import client, figures, prompts, rows
+from kvbench.load import client, engine_metrics, figures, prompts, rows
 from kvbench.load.evidence import Expected, Observed, common_metrics, storage_metrics
 from kvbench.load.scrape import scraping
 from kvbench.model import Arm, Measurement, Metric, Step

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kvbench.host.pagecache import Residency
+from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
 
 _NO_STORAGE = "this arm keeps no KV on storage"
@@ -26,7 +26,7 @@ class Expected:
 class Observed:
     """What was seen around a wave. Bytes are of the leaf devices' counters; None where a thing could not be seen.
 
-    `engine` holds the change of the engine's own counters over the wave, by meaning (`host/engine_metrics.py`).
+    `engine` holds the change of the engine's own counters over the wave, by meaning (`load/engine_metrics.py`).
     """
 
     stored_bytes: int

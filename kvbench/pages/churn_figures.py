@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kvbench.host.health import drive_metrics
-from kvbench.host.smart import Smart
+from kvbench.host.machine.smart import Smart
 from kvbench.model import Metric, Storage
 from kvbench.pages.timeline import Disturbance, Timeline
 from kvbench.probes.metrics import CHURN_METRICS

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvbench.host.pagecache import Residency
+from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
 from kvbench.pages.loop import Ended
 from kvbench.probes.metrics import PAGE_METRICS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvbench import clock, safety
 from kvbench.errors import StepError
-from kvbench.host.arraycache import ArrayCache
+from kvbench.host.activity.arraycache import ArrayCache
 from kvbench.pages.loop import ClosedLoop
 from kvbench.probes.context import Context
 from kvbench.store.keys import DIGEST_BYTES, PageKey

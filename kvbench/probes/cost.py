@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kvbench import kv
-from kvbench.host.arraycache import filler_bytes
+from kvbench.host.activity.arraycache import filler_bytes
 from kvbench.model import Arm
 from kvbench.probes.params import (
     CheckpointParams,

@@ -52,7 +52,7 @@ def step(access: str, **params: Any) -> Step:
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     """Two nodes; waiting for a silent device is left out, since others use this one too."""
     monkeypatch.setattr(checkpoint, "wait_idle", lambda *_: 0.0)
-    monkeypatch.setattr("kvbench.host.cold.wait_idle", lambda *_: 0.0)
+    monkeypatch.setattr("kvbench.host.activity.cold.wait_idle", lambda *_: 0.0)
     nodes = tuple(tmp_path / f"node{number}" for number in range(2))
     for folder in (*nodes, tmp_path / "raw" / "save-dut"):
         folder.mkdir(parents=True)

@@ -16,7 +16,7 @@ from kvbench.cli.engine import serve
 from kvbench.engine import endpoint
 from kvbench.engine.lifecycle import running
 from kvbench.errors import KvbenchError, StepError, UsageError
-from kvbench.host import engine_metrics
+from kvbench.load import engine_metrics
 from kvbench.model import Arm, Engine, Storage
 from kvbench.process import Survivors
 

@@ -17,8 +17,8 @@ from kvbench.engine import server
 from kvbench.engine.cost import Accelerator, CostModel
 from kvbench.engine.driver import StorageOptions, driver
 from kvbench.engine.protocol import EngineConfig
-from kvbench.host import engine_metrics
 from kvbench.kv import ModelShape
+from kvbench.load import engine_metrics
 
 SHAPE = ModelShape("tiny", 1, 2, 2, 8, parameters=1, parameters_active=1000, weight_bytes_per_parameter=2, source="")
 PAGE_TOKENS = 16

@@ -12,8 +12,8 @@ import pytest
 
 from kvbench import process
 from kvbench.host import health
-from kvbench.host.blockdev import BlockDevice, Medium
-from kvbench.host.smart import Smart
+from kvbench.host.machine.blockdev import BlockDevice, Medium
+from kvbench.host.machine.smart import Smart
 from kvbench.model import Arm, Engine, Step, Storage, Target
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import HEALTH_METRICS

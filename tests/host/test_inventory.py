@@ -11,10 +11,10 @@ import pytest
 from kvbench import process
 from kvbench.errors import StepError
 from kvbench.host import inventory
-from kvbench.host.blockdev import BlockDevice, Medium
-from kvbench.host.devices import Device, Link
-from kvbench.host.expectations import Found, Node
-from kvbench.host.identity import Identity
+from kvbench.host.machine.blockdev import BlockDevice, Medium
+from kvbench.host.machine.devices import Device, Link
+from kvbench.host.machine.expectations import Found, Node
+from kvbench.host.machine.identity import Identity
 from kvbench.model import Arm, Engine, Expect, Measurement, Step, Storage, Target
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import INVENTORY_METRICS

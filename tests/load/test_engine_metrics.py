@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import StepError
-from kvbench.host.engine_metrics import COUNTERS, MEANINGS, delta, read
+from kvbench.load.engine_metrics import COUNTERS, MEANINGS, delta, read
 
 SHARED = Path(__file__).parents[3] / "shared/cases/files"
 RUNNING = "vllm:num_requests_running 2\n"  # something known, so that the exposition counts as one

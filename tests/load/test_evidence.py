@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kvbench.host.pagecache import Residency
+from kvbench.host.activity.pagecache import Residency
 from kvbench.load.evidence import Expected, Observed, common_metrics, storage_metrics
 from kvbench.model import Metric
 

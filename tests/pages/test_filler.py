@@ -10,7 +10,7 @@ import pytest
 
 from kvbench import clock, content, plan
 from kvbench.errors import StepError
-from kvbench.host.arraycache import ArrayCache
+from kvbench.host.activity.arraycache import ArrayCache
 from kvbench.model import Arm, Engine, Storage, Target
 from kvbench.pages import filler
 from kvbench.probes.context import Context

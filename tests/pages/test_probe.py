@@ -54,7 +54,7 @@ def step(access: str, **params: Any) -> Step:
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     """Two nodes; waiting for a silent device is left out, since others use this one too."""
     monkeypatch.setattr(probe, "wait_idle", lambda *_: 0.0)
-    monkeypatch.setattr("kvbench.host.cold.wait_idle", lambda *_: 0.0)
+    monkeypatch.setattr("kvbench.host.activity.cold.wait_idle", lambda *_: 0.0)
     raw_dir = tmp_path / "raw" / "pages-c4-dut"
     data_dirs = tuple(tmp_path / f"node{number}" for number in range(2))
     for folder in (raw_dir, *data_dirs):

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from builders import TARGET, load_gate, make_measurement
 
-from kvbench.host.devices import Device, Link, NvmePath
-from kvbench.host.expectations import Expectation, Found, Node
-from kvbench.host.gpu import Gpu
-from kvbench.host.identity import Identity
-from kvbench.host.ports import Port
-from kvbench.host.rdma import RdmaPort
+from kvbench.host.machine.devices import Device, Link, NvmePath
+from kvbench.host.machine.expectations import Expectation, Found, Node
+from kvbench.host.machine.gpu import Gpu
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.ports import Port
+from kvbench.host.machine.rdma import RdmaPort
 from kvbench.model import Measurement, Metric, Plan, Step
 from kvbench.report import acceptance
 from kvbench.report.document import Run, Section, Series

@@ -160,7 +160,7 @@ def test_drive_kernel_and_engine_agree_on_the_bytes(fast_against_slow: Run, arm_
 
 def test_residency_is_told_by_mincore_where_the_kernel_has_no_cachestat(lab: Lab, fast_against_slow: Run) -> None:
     assert "False" in lab.guest.check(
-        "python3 -c 'from kvbench.host import pagecache; print(pagecache.has_cachestat())'"
+        "python3 -c 'from kvbench.host.activity import pagecache; print(pagecache.has_cachestat())'"
     )
     for wave in waves(fast_against_slow):
         for moment in ("residency_before", "residency_after"):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.host.blockdev import Medium, is_network_file_system
+from kvbench.host.machine.blockdev import Medium, is_network_file_system
 from kvbench.model import Metric
 
 TIMES_ITS_SIZE = 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench import clock
-from kvbench.host.blockdev import BlockDevice, read_counters
-from kvbench.host.pagecache import Eviction, Residency, evict, residency
-from kvbench.host.telemetry import bytes_read_between, wait_idle
+from kvbench.host.activity.pagecache import Eviction, Residency, evict, residency
+from kvbench.host.activity.telemetry import bytes_read_between, wait_idle
+from kvbench.host.machine.blockdev import BlockDevice, read_counters
 
 QUIET_S = 1.0
 DRAIN_TIMEOUT_S = 300.0

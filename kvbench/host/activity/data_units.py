@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.host.blockdev import BlockDevice, Counters
 from kvbench.host.health import smart_counters
-from kvbench.host.smart import DATA_UNIT_BYTES
+from kvbench.host.machine.blockdev import BlockDevice, Counters
+from kvbench.host.machine.smart import DATA_UNIT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

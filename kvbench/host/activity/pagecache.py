@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from kvbench.errors import StepError
-from kvbench.host.mounts import mount_of, parse_mountinfo
+from kvbench.host.machine.mounts import mount_of, parse_mountinfo
 
 _SYS_CACHESTAT = 451  # the same number on every architecture
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")

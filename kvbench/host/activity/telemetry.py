@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from kvbench import clock
 from kvbench.errors import StepError
-from kvbench.host.blockdev import BlockDevice, Counters, read_counters
-from kvbench.host.pressure import RESOURCES, Pressure, read_pressure
+from kvbench.host.activity.pressure import RESOURCES, Pressure, read_pressure
+from kvbench.host.machine.blockdev import BlockDevice, Counters, read_counters
 
 IDLE_BYTES_PER_S = 1_000_000  # what a device may move and still count as idle: journals and logs of the system
 _POLL_S = 0.1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import StepError
-from kvbench.host.mounts import Mount, mount_of, parse_mountinfo
+from kvbench.host.machine.mounts import Mount, mount_of, parse_mountinfo
 
 _SLASH = Path("/")
 _SECTOR_BYTES = 512  # of the stat file, whatever the device's own block size (Documentation/block/stat.rst)

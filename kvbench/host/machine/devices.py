@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.host.blockdev import BlockDevice
-from kvbench.host.identity import Identity
-from kvbench.host.loose import number, text, whole
+from kvbench.host.machine.blockdev import BlockDevice
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.loose import number, text, whole
 
 _SLASH = Path("/")
 _SECTOR_BYTES = 512  # of the size file, whatever the device's own block size

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from kvbench.host.devices import Device, Link
-from kvbench.host.ports import Port
+from kvbench.host.machine.devices import Device, Link
+from kvbench.host.machine.ports import Port
 from kvbench.model import Expect
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.host.loose import mapping, mappings, number, text, whole
+from kvbench.host.machine.loose import mapping, mappings, number, text, whole
 from kvbench.tolerant_json import documents
 
 NVIDIA_COLUMNS = ("index", "name", "pci.bus_id", "memory.total", "driver_version")

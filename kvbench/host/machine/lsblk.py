@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvbench.host.identity import Identity
-from kvbench.host.loose import first_object, mappings, text, whole
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.loose import first_object, mappings, text, whole
 
 COLUMNS = "NAME,TYPE,SIZE,MODEL,SERIAL,REV,LOG-SEC,MOUNTPOINT"  # by name: what is printed without -o changes
 

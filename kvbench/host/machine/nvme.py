@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kvbench.host.identity import Identity
-from kvbench.host.loose import first_object, mapping, mappings, number, text, whole
-from kvbench.host.smart import DATA_UNIT_BYTES, Smart
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.loose import first_object, mapping, mappings, number, text, whole
+from kvbench.host.machine.smart import DATA_UNIT_BYTES, Smart
 
 _PATH_NODE = re.compile(r"nvme\d+c\d+n\d+\Z")  # a hidden path of a multipath namespace, not a disk of its own
 _ZERO_CELSIUS_K = 273

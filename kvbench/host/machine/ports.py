@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kvbench.host.devices import Device, Link, NvmePath, pcie_link
-from kvbench.host.loose import number, text, whole
-from kvbench.host.rdma import RdmaPort
+from kvbench.host.machine.devices import Device, Link, NvmePath, pcie_link
+from kvbench.host.machine.loose import number, text, whole
+from kvbench.host.machine.rdma import RdmaPort
 from kvbench.tolerant_json import documents
 
 _SLASH = Path("/")

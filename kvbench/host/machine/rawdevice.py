@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvbench.errors import KvbenchError
-from kvbench.host.blockdev import device_number, medium_of
-from kvbench.host.loose import first_object, mappings, text
-from kvbench.host.mounts import parse_mountinfo
-from kvbench.host.tools import ask
+from kvbench.host.machine.blockdev import device_number, medium_of
+from kvbench.host.machine.loose import first_object, mappings, text
+from kvbench.host.machine.mounts import parse_mountinfo
+from kvbench.host.machine.tools import ask
 
 _SLASH = Path("/")
 _HINT = "nothing was written. Empty the device yourself if its data may go, then name it: --destroy-data SERIAL"

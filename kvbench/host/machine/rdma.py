@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kvbench.host.loose import number, text, whole
+from kvbench.host.machine.loose import number, text, whole
 
 _SLASH = Path("/")
 _ERRORS = re.compile(

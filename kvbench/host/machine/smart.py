@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from kvbench.host.identity import Identity
-from kvbench.host.loose import first_object, mapping, mappings, number, text, whole
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.loose import first_object, mapping, mappings, number, text, whole
 
 DATA_UNIT_BYTES = 512_000  # NVM Express Base Specification, SMART log: a unit is a thousand times 512 bytes
 _NO_DATA = 0b11  # of the exit status: the command line was wrong, or the device could not be opened

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.host.arraycache import ArrayCache, array_cache
-from kvbench.host.blockdev import BlockDevice, Medium
-from kvbench.host.mounts import Mount
+from kvbench.host.activity.arraycache import ArrayCache, array_cache
+from kvbench.host.machine.blockdev import BlockDevice, Medium
+from kvbench.host.machine.mounts import Mount
 
 
 def device(transport: str, name: str = "nvme0n1") -> BlockDevice:

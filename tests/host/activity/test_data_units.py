@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kvbench.host.blockdev import Counters
-from kvbench.host.data_units import Reading, between
-from kvbench.host.smart import DATA_UNIT_BYTES
+from kvbench.host.activity.data_units import Reading, between
+from kvbench.host.machine.blockdev import Counters
+from kvbench.host.machine.smart import DATA_UNIT_BYTES
 
 
 def read(read_bytes: int) -> Counters:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import StepError
-from kvbench.host import pagecache
-from kvbench.host.blockdev import medium_of
-from kvbench.host.pagecache import evict, residency, why_blind
+from kvbench.host.activity import pagecache
+from kvbench.host.activity.pagecache import evict, residency, why_blind
+from kvbench.host.machine.blockdev import medium_of
 
 SIZE = 3 * 4096 + 5  # the last page is a part of one
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.host.pressure import RESOURCES, Pressure, parse_stall_us, pressure_share, read_pressure
+from kvbench.host.activity.pressure import RESOURCES, Pressure, parse_stall_us, pressure_share, read_pressure
 
 SOME = "some avg10=5.43 avg60=1.88 avg300=0.75 total=13747097\n"
 FULL = "full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n"

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import StepError
-from kvbench.host import telemetry
-from kvbench.host.blockdev import BlockDevice, Counters, leaf_devices
-from kvbench.host.pressure import Pressure
-from kvbench.host.telemetry import (
+from kvbench.host.activity import telemetry
+from kvbench.host.activity.pressure import Pressure
+from kvbench.host.activity.telemetry import (
     Sample,
     Sampler,
     bandwidth_between,
@@ -23,6 +22,7 @@ from kvbench.host.telemetry import (
     process_cpu_s,
     wait_idle,
 )
+from kvbench.host.machine.blockdev import BlockDevice, Counters, leaf_devices
 
 ZERO = Counters(0, 0, 0, 0, 0, 0)
 DISK = BlockDevice("sda", "8:0", "", "", None, False, "", "", 512)

@@ -8,7 +8,7 @@ import pytest
 from fake_system import STAT, FakeSystem
 
 from kvbench.errors import StepError
-from kvbench.host.blockdev import leaf_devices, medium_of, parse_stat, read_counters
+from kvbench.host.machine.blockdev import leaf_devices, medium_of, parse_stat, read_counters
 
 KV = Path("/mnt/kv/pages")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fake_system import FakeSystem
 
-from kvbench.host import devices, ports, rdma
-from kvbench.host.blockdev import leaf_devices
-from kvbench.host.devices import Device, Link, NvmePath
+from kvbench.host.machine import devices, ports, rdma
+from kvbench.host.machine.blockdev import leaf_devices
+from kvbench.host.machine.devices import Device, Link, NvmePath
 
 KV = Path("/mnt/kv")
 

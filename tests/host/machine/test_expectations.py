@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kvbench.host.devices import Device, Link, NvmePath
-from kvbench.host.expectations import Found, Node, hold
-from kvbench.host.identity import Identity, merge
-from kvbench.host.ports import Port
+from kvbench.host.machine.devices import Device, Link, NvmePath
+from kvbench.host.machine.expectations import Found, Node, hold
+from kvbench.host.machine.identity import Identity, merge
+from kvbench.host.machine.ports import Port
 from kvbench.model import Expect
 
 LINK = Link("0000:01:00.0", 16.0, 4, 16.0, 4)

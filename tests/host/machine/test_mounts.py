@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-from kvbench.host.mounts import mount_of, parse_mountinfo
+from kvbench.host.machine.mounts import mount_of, parse_mountinfo
 
 ROOT = "20 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvbench.errors import KvbenchError
-from kvbench.host.rawdevice import RawDevice, devices, refusals, refuse, taken
+from kvbench.host.machine.rawdevice import RawDevice, devices, refusals, refuse, taken
 
 EMPTY = RawDevice("/dev/nvme1n1", serials=("S1",))
 

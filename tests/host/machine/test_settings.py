@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench.host import settings
+from kvbench.host.machine import settings
 
 PYTHON = sys.executable
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from kvbench.errors import StepError
-from kvbench.host.machine import TOOLS, find_tools, observe, parse_cpu_model, parse_distribution, parse_memory_bytes
+from kvbench.host.machine.system import (
+    TOOLS,
+    find_tools,
+    observe,
+    parse_cpu_model,
+    parse_distribution,
+    parse_memory_bytes,
+)
 
 
 @pytest.mark.parametrize(

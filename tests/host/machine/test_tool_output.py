@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvbench.errors import KvbenchError
-from kvbench.host.gpu import (
+from kvbench.host.machine.gpu import (
     Gpu,
     parse_amd_smi,
     parse_lspci,
@@ -24,16 +24,16 @@ from kvbench.host.gpu import (
     parse_rocm_smi,
     parse_topology,
 )
-from kvbench.host.identity import Identity
-from kvbench.host.lsblk import Disk, parse_lsblk
-from kvbench.host.numa import NumaNode, parse_numactl
-from kvbench.host.nvme import parse_list, parse_smart_log
-from kvbench.host.ports import parse_route
-from kvbench.host.rdma import RdmaPort, parse_ibstat
-from kvbench.host.smart import Smart, parse_smartctl
+from kvbench.host.machine.identity import Identity
+from kvbench.host.machine.lsblk import Disk, parse_lsblk
+from kvbench.host.machine.numa import NumaNode, parse_numactl
+from kvbench.host.machine.nvme import parse_list, parse_smart_log
+from kvbench.host.machine.ports import parse_route
+from kvbench.host.machine.rdma import RdmaPort, parse_ibstat
+from kvbench.host.machine.smart import Smart, parse_smartctl
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "host"
-SHARED = Path(__file__).parents[3] / "shared" / "cases" / "files"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "host"
+SHARED = Path(__file__).parents[4] / "shared" / "cases" / "files"
 
 Parser = Callable[[str], Any]
 MIB = 2**20
