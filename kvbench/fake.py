@@ -9,8 +9,8 @@ import os
 import random
 
 from kvbench import clock, kv, plan
-from kvbench.model import Measurement, Metric, Step
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import FakeParams
 from kvbench.probes.table import PROBES
 
@@ -19,10 +19,9 @@ _OUTPUT_TOKENS = 64
 _PIECES = 5
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """A healthy cold-recovery wave: the dut's TTFT is `effect` times the baseline's, scattered by `round_cv`."""
     params: FakeParams = plan.parse_params(step)
-    start = clock.stamp()
     if params.work == "files":
         _write_pieces(context)
     clock.sleep_s(params.slice_s)
@@ -49,13 +48,8 @@ def measure(step: Step, context: Context) -> Measurement:
     }
     values |= params.overrides
     units = PROBES[step.probe].metrics
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
+    return Measured(
         basis="simulated",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
         metrics={
             name: Metric(value, units[name], params.concurrency, f"raw/{step.id}/fake")
             for name, value in values.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from kvbench.journal import RunFolder
 from kvbench.kv import ModelShape
 from kvbench.model import Measurement, Step
 from kvbench.pages import filler
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.cost import Cost
 from kvbench.probes.table import PROBES
 from kvbench.units import format_bytes
@@ -75,8 +75,7 @@ class _Loop:
             self._check_space(step, cost)
             attempt = self.folder.begin(step)
             self.observer.began(step, attempt, total - len(todo) + position, total)
-            start = clock.stamp()
-            measurement = replace(self._measure(step, attempt, cost), start=start, end=clock.stamp())
+            measurement = self._measure(step, attempt, cost)
             self.folder.finish(measurement)
             self.observer.measured(step, measurement)
             errors = [*errors, measurement.error] if measurement.error else []
@@ -87,45 +86,54 @@ class _Loop:
                 )
 
     def _measure(self, step: Step, attempt: int, cost: Cost) -> Measurement:
-        folder = self.folder
-        raw_dir = folder.raw_dir(step)
+        start, raw_dir = clock.stamp(), self.folder.raw_dir(step)
         limit_s = max(_TIME_LIMIT_MIN_S, _TIME_LIMIT_FACTOR * cost.seconds)
-        start = clock.stamp()
+        overhead, error = dict[str, float](), ""
         try:
-            with ExitStack() as stack:
-                data_dirs = stack.enter_context(self._data_dirs(step.arm, step, attempt))
-                checkpoint_dirs = stack.enter_context(self._data_dirs(_CHECKPOINTS.format(step.arm), step, attempt))
-                context = Context(
-                    run_dir=folder.path,
-                    raw_dir=raw_dir,
-                    target=folder.plan.target,
-                    arm=folder.plan.target.arm(step.arm) if step.arm else None,
-                    data_dirs=data_dirs,
-                    engine=None,
-                    attempt=attempt,
-                    deadline_ns=start.monotonic_ns + int(limit_s * 1e9),
-                    progress=self.observer.progress,
-                    survivors=folder.survivors,
-                    lasting_dirs=self.claims.get(step.arm, ()),
-                    checkpoint_dirs=checkpoint_dirs,
-                )
-                if step.engine != "none" and context.arm is not None:
-                    self.observer.progress("starting the engine", None)
-                    engine = lifecycle.running(context.arm, data_dirs, raw_dir, folder.survivors)
-                    context = replace(context, engine=stack.enter_context(engine))
-                return PROBES[step.probe].load()(step, context)
-        except (StepError, OSError) as error:  # an OSError here is the storage's or the network's, not ours
-            return Measurement(
-                step_id=step.id,
+            with self._context(step, attempt, raw_dir, start.monotonic_ns + int(limit_s * 1e9)) as context:
+                overhead = context.overhead
+                measured = PROBES[step.probe].load()(step, context)
+        except (StepError, OSError) as problem:  # an OSError here is the storage's or the network's, not ours
+            measured, error = Measured({}), problem.message if isinstance(problem, StepError) else str(problem)
+        return Measurement(
+            step_id=step.id,
+            attempt=attempt,
+            start=start,
+            end=clock.stamp(),
+            boot_id=clock.boot_id(),
+            raw_files=_relative_files(raw_dir, self.folder.path),
+            overhead=overhead,
+            error=error,
+            **{field.name: getattr(measured, field.name) for field in fields(measured)},
+        )
+
+    @contextmanager
+    def _context(self, step: Step, attempt: int, raw_dir: Path, deadline_ns: int) -> Iterator[Context]:
+        folder = self.folder
+        with (
+            self._data_dirs(step.arm, step, attempt) as data_dirs,
+            self._data_dirs(_CHECKPOINTS.format(step.arm), step, attempt) as checkpoint_dirs,
+            ExitStack() as stack,
+        ):
+            context = Context(
+                run_dir=folder.path,
+                raw_dir=raw_dir,
+                target=folder.plan.target,
+                arm=folder.plan.target.arm(step.arm) if step.arm else None,
+                data_dirs=data_dirs,
+                engine=None,
                 attempt=attempt,
-                basis="measured",
-                start=start,
-                end=clock.stamp(),
-                boot_id=clock.boot_id(),
-                metrics={},
-                raw_files=_relative_files(raw_dir, folder.path),
-                error=error.message if isinstance(error, StepError) else str(error),
+                deadline_ns=deadline_ns,
+                progress=self.observer.progress,
+                survivors=folder.survivors,
+                lasting_dirs=self.claims.get(step.arm, ()),
+                checkpoint_dirs=checkpoint_dirs,
             )
+            if step.engine != "none" and context.arm is not None:
+                self.observer.progress("starting the engine", None)
+                engine = lifecycle.running(context.arm, data_dirs, context.raw_dir, folder.survivors)
+                context = replace(context, engine=stack.enter_context(engine))
+            yield context
 
     @contextmanager
     def _data_dirs(self, pool: str, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:

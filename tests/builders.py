@@ -10,8 +10,11 @@ from typing import Any
 from pydantic import TypeAdapter
 from ruamel.yaml import YAML
 
+from kvbench import clock
 from kvbench.model import Arm, Check, Engine, Gate, Measurement, Metric, Plan, Stamp, Step, Storage, Target
+from kvbench.probes.context import Context
 from kvbench.probes.metrics import COLD_RECOVERY_METRICS, FIO_METRICS
+from kvbench.process import Survivors
 
 GATES = Path(__file__).parents[1] / "gates"
 ENGINE = Engine(kind="launch", command=("serve", "--port", "{port}"))
@@ -64,6 +67,24 @@ def make_step(kind: str, arm: str = "", concurrency: int = 0, round_number: int 
         seed=round_number,
         engine="restart" if kind == "wave" else "none",
     )
+
+
+def make_context(
+    run_dir: Path, step_id: str, arm: Arm | None, data_dirs: tuple[Path, ...] = (), **fields: Any
+) -> Context:
+    """What a probe gets beside its step: empty folders, and a minute."""
+    for folder in (run_dir / "raw" / step_id, *data_dirs):
+        folder.mkdir(parents=True, exist_ok=True)
+    given: dict[str, Any] = {
+        "target": Target("t", (arm,) if arm else ()),
+        "engine": None,
+        "attempt": 1,
+        "deadline_ns": clock.monotonic_ns() + 60 * 10**9,
+        "progress": lambda text, share: None,
+        "survivors": Survivors(run_dir / "survivors.jsonl"),
+    }
+    places = {"run_dir": run_dir, "raw_dir": run_dir / "raw" / step_id, "data_dirs": data_dirs}
+    return Context(arm=arm, **places, **{**given, **fields})
 
 
 def make_measurement(step: Step, metrics: Mapping[str, Metric], **fields: Any) -> Measurement:

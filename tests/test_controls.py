@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socketserver
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -24,7 +24,8 @@ from small_runs import execute, folder_on_disk, small_gate
 
 from kvbench import content, plan
 from kvbench.engine import lifecycle
-from kvbench.host.machine.blockdev import medium_of
+from kvbench.host.activity import cold
+from kvbench.host.machine.blockdev import Media, media_of
 from kvbench.journal import RunFolder
 from kvbench.judge.verdict import judge
 from kvbench.load import cold_recovery
@@ -44,7 +45,7 @@ NOISE = {
 @pytest.fixture(scope="module", autouse=True)
 def short_waits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cold_recovery, "_QUIET_S", 0.05)
+        patch.setattr(cold, "QUIET_S", 0.05)
         yield
 
 
@@ -193,7 +194,10 @@ def test_a_dropped_request_fails(again: Again, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bytes_that_no_device_counts_are_missing(again: Again, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cold_recovery, "medium_of", lambda path: replace(medium_of(path), devices=()))
+    def without_devices(folders: Iterable[Path]) -> Media:
+        return Media(tuple(replace(medium, devices=()) for medium in media_of(folders).each))
+
+    monkeypatch.setattr(cold_recovery, "media_of", without_devices)
     verdict = judged(again())
     ledger = by_check(verdict)["byte-ledger"]
     assert verdict.outcome is ledger.outcome is Outcome.INCONCLUSIVE

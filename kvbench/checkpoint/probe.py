@@ -6,26 +6,24 @@ the time is that of the slowest rank, the throughput of a rank the smallest.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from threading import Event
 from typing import Any
 
-from kvbench import clock, plan
+from kvbench import plan
 from kvbench.checkpoint import figures, shards, torch_save
 from kvbench.checkpoint.ranks import together
 from kvbench.checkpoint.shards import CHUNK_BYTES, Moved, Shard
-from kvbench.errors import StepError
 from kvbench.host.activity.arraycache import ArrayCache, array_cache
 from kvbench.host.activity.cold import DRAIN_TIMEOUT_S, QUIET_S, Settled, settle
 from kvbench.host.activity.pressure import pressure_share, read_pressure
 from kvbench.host.activity.telemetry import bytes_read_between, bytes_written_between, wait_idle
-from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
-from kvbench.model import Measurement, Step
+from kvbench.host.machine.blockdev import BlockDevice, Media, media_of, read_counters
+from kvbench.model import Step
 from kvbench.pages import filler
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import CheckpointParams
 from kvbench.store import pagefile
 
@@ -34,34 +32,25 @@ from kvbench.store import pagefile
 class _Setup:
     """What is fixed before the first byte, and what is gathered along the way."""
 
-    step: Step
     context: Context
     params: CheckpointParams
-    media: tuple[Medium, ...]
+    media: Media
     cache: ArrayCache
     shards: tuple[Shard, ...]
     evicted_bytes: int = 0
     settled: Settled | None = None
-    overhead: dict[str, float] = field(default_factory=dict)
 
     @property
     def devices(self) -> tuple[BlockDevice, ...]:
-        return tuple({device.name: device for medium in self.media for device in medium.devices}.values())
-
-    @property
-    def left_s(self) -> float:
-        return (self.context.deadline_ns - clock.monotonic_ns()) / 1e9
-
-    def source(self, name: str) -> str:
-        return f"raw/{self.step.id}/{name}"
+        return self.media.devices
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Save, load or switch once. Raises StepError when a rank fails or hangs, with its own words.
 
     Where torch is to write and is not installed, nothing is measured, and every figure says so.
     """
-    start, setup = clock.stamp(), _set_up(step, context)
+    setup = _set_up(step, context)
     why_not = torch_save.why_unavailable(setup.params.python) if setup.params.writer == "torch" else ""
     pressure = read_pressure()
     moved, device_bytes = ((), None) if why_not else _ACCESS[setup.params.access](setup)
@@ -71,42 +60,30 @@ def measure(step: Step, context: Context) -> Measurement:
         idle_read_bytes=setup.settled.idle_read_bytes if setup.settled else None,
         residency_before=setup.settled.residency if setup.settled else None,
         cpu_pressure_share=pressure_share(pressure, read_pressure()),
-        medium_proven=all(medium.proven for medium in setup.media),
+        medium_proven=setup.media.proven,
     )
     facts = _facts(setup, moved, why_not)
-    (context.raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1))
-    source = setup.source("evidence.json")
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
+    source = context.keep("evidence.json", facts)
+    return Measured(
         metrics=figures.metrics(setup.params, seen, source, why_not)
         | {"array_cache_evicted_ratio": setup.cache.metric(setup.evicted_bytes, source)},
-        raw_files=tuple(sorted(str(file.relative_to(context.run_dir)) for file in context.raw_dir.iterdir())),
-        overhead=setup.overhead,
         facts=facts,
     )
 
 
 def _set_up(step: Step, context: Context) -> _Setup:
     params: CheckpointParams = plan.parse_params(step)
-    storage = context.arm.storage if context.arm else None
-    if storage is None or not context.data_dirs:
-        raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
-    for folder in context.data_dirs:
+    storage, folders = context.storage, context.data_dirs
+    for folder in folders:
         pagefile.prepare_directory(folder, params.io == "direct")
     chunks = max(1, -(-params.moved_bytes // params.ranks // CHUNK_BYTES))
     salt = f"{context.run_dir.name}/{step.id}/{context.attempt}".encode()
-    folders = context.data_dirs
     files = tuple(
         Shard(folders[rank % len(folders)] / f"{rank + 1:05}-of-{params.ranks:05}.safetensors", chunks, salt, params.io)
         for rank in range(params.ranks)
     )
-    media = tuple(medium_of(folder) for folder in folders)
-    return _Setup(step, context, params, media, array_cache(media, storage.array_cache_bytes), files)
+    media = media_of(folders)
+    return _Setup(context, params, media, array_cache(media.each, storage.array_cache_bytes), files)
 
 
 # ---------------------------------------------------------------- the accesses: what each rank moved, and the devices
@@ -148,18 +125,15 @@ _ACCESS: Mapping[str, Callable[[_Setup], tuple[Sequence[Moved], int]]] = {
 
 def _make_cold(setup: _Setup) -> None:
     """Write the models, and have nothing of them in any memory above the storage."""
-    began_ns = clock.monotonic_ns()
-    setup.context.progress("writing the models", None)
-    _at_once(setup, setup.shards, shards.write)
-    setup.overhead["populate"] = (clock.monotonic_ns() - began_ns) / 1e9
-    began_ns = clock.monotonic_ns()
-    setup.evicted_bytes = filler.read_through(setup.cache, setup.context)
-    setup.settled = settle(setup.context.data_dirs, setup.devices, setup.params.settle_dwell_s)
-    setup.overhead["settle"] = (clock.monotonic_ns() - began_ns) / 1e9
+    with setup.context.phase("populate"):
+        _at_once(setup, setup.shards, shards.write)
+    with setup.context.phase("settle"):
+        setup.evicted_bytes = filler.read_through(setup.cache, setup.context)
+        setup.settled = settle(setup.context.data_dirs, setup.devices, setup.params.settle_dwell_s)
 
 
 def _at_once(setup: _Setup, files: Sequence[Shard], act: Callable[[Shard, Event], Moved]) -> list[Moved]:
-    return together([partial(act, shard) for shard in files], setup.left_s)
+    return together([partial(act, shard) for shard in files], setup.context.left_s)
 
 
 def _rank_bytes(setup: _Setup) -> int:
@@ -182,7 +156,6 @@ def _facts(setup: _Setup, moved: Sequence[Moved], why_not: str) -> dict[str, Any
         "compressible_share": 0.0,
         **setup.cache.facts(),
         "array_cache_evicted_bytes": setup.evicted_bytes,
-        "devices": [device.name for device in setup.devices],
-        "medium_unproven": sorted({medium.why_unproven for medium in setup.media if medium.why_unproven}),
+        **setup.media.facts(),
         "moved": [asdict(one) for one in moved],
     }

@@ -30,7 +30,7 @@ def why_unavailable(python: str) -> str:
 
 def save(python: str, rank_bytes: int, ranks: int, context: Context) -> list[Moved]:
     """What every rank saved, all at once, into the first node's folder. Raises StepError with torch's last words."""
-    from kvbench import clock, process
+    from kvbench import process
     from kvbench.checkpoint.shards import Moved
     from kvbench.errors import StepError
 
@@ -46,7 +46,7 @@ def save(python: str, rank_bytes: int, ranks: int, context: Context) -> list[Mov
             children.append(stack.enter_context(started))
         for rank, child in enumerate(children):
             try:
-                child.wait(max(0.0, (context.deadline_ns - clock.monotonic_ns()) / 1e9))
+                child.wait(max(0.0, context.left_s))
             except subprocess.TimeoutExpired:
                 raise StepError(f"rank {rank} of torch did not end in time") from None
     lines = [file.read_text(errors="replace").strip().splitlines()[-1:] for file in said]

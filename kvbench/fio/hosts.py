@@ -36,9 +36,9 @@ class Part:
             params = replace(params, round_bytes=params.round_bytes // self.hosts)
         return replace(params, size_bytes=params.size_bytes // self.hosts)
 
-    def rate_limit(self, storage: Storage | None) -> int | None:
+    def rate_limit(self, storage: Storage) -> int | None:
         """Of each of its files: a node's limit holds for all hosts together."""
-        limit = storage.rate_limit_bytes_per_s if storage else None
+        limit = storage.rate_limit_bytes_per_s
         return limit // self.hosts if limit else None
 
     def salt(self, salt: str) -> str:
@@ -47,8 +47,7 @@ class Part:
 
 def parts(context: Context) -> tuple[Part, ...]:
     """One a host of the target, or the only one: here."""
-    storage = context.arm.storage if context.arm else None
-    hosts = storage.hosts if storage and storage.hosts else (HERE,)
+    hosts = context.storage.hosts or (HERE,)
     return tuple(
         Part(host, tuple(_files(context.data_dirs, number, host)), len(hosts)) for number, host in enumerate(hosts)
     )

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from kvbench import clock, plan
-from kvbench.errors import StepError
+from kvbench import plan
 from kvbench.fio import hosts, jobfile, runner
 from kvbench.fio.result import FioJob, FioTotal
 from kvbench.fio.total import total
-from kvbench.model import Measurement, Metric, Step
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import FIO_METRICS
 from kvbench.probes.params import FioParams
 from kvbench.units import format_bytes
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Drive one profile on all nodes of the arm at once, from here or from all of its hosts.
 
     Its files were written in full before.
@@ -26,34 +25,21 @@ def measure(step: Step, context: Context) -> Measurement:
     than 3.1; UsageError when the profile cannot be a job file. Leaves no process.
     """
     params = cast(FioParams, plan.parse_params(step))
-    if not context.data_dirs:
-        raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
     fio = runner.require_fio()
     name, salt, among = jobfile.profile_name(params), f"{step.seed}/{context.attempt}", hosts.parts(context)
-    storage = context.arm.storage if context.arm else None
     profile = hosts.jobs(
-        among, lambda p: jobfile.profile_job(p.of(params), p.paths, p.salt(salt), p.rate_limit(storage))
+        among, lambda p: jobfile.profile_job(p.of(params), p.paths, p.salt(salt), p.rate_limit(context.storage))
     )
-    start, overhead = clock.stamp(), dict[str, float]()
     if params.lay_out:
         doing = f"writing {format_bytes(params.size_bytes)} for {name}"
         layout = runner.Run("layout", doing, runner.limit_s(params.size_bytes))
         written = hosts.jobs(among, lambda p: jobfile.layout_job(p.of(params), p.paths, p.salt(salt)))
-        runner.run_sound(fio, layout, written, context)
-        overhead["lay_out"] = (clock.monotonic_ns() - start.monotonic_ns) / 1e9
+        with context.phase("lay_out"):
+            runner.run_sound(fio, layout, written, context)
     run = runner.Run("profile", f"fio {name}", params.runtime_s + runner.MARGIN_S, expected_s=params.runtime_s)
     result = runner.run_sound(fio, run, profile, context)
-    source = str((context.raw_dir / "profile.json").relative_to(context.run_dir))
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
-        metrics=metrics(result.jobs, source),
-        raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
-        overhead=overhead,
+    return Measured(
+        metrics=metrics(result.jobs, context.source("profile.json")),
         facts={"fio": result.version, "profile": name, "options": dict(result.jobs[0].options)}
         | {"compressible_share": params.compressible_share, "hosts": [part.host for part in among if part.host]},
         warnings=result.warnings,

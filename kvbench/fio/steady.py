@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
-from kvbench import clock, plan, stats
+from kvbench import plan, stats
 from kvbench.errors import StepError
 from kvbench.fio import hosts, jobfile, runner
 from kvbench.fio.hosts import Part
 from kvbench.fio.result import FioResult
 from kvbench.fio.total import total
-from kvbench.model import Measurement, Metric, Step, Storage
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step, Storage
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import STEADY_METRICS
 from kvbench.probes.params import FioParams, SteadyParams
 from kvbench.units import format_bytes
@@ -28,33 +27,22 @@ _PURGE = "not purged: files on a file system cannot be, and what the device held
 Row = Mapping[str, float | int | None]
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Write the files over, then take rounds until the last five are steady, or there have been 25.
 
     Raises StepError when fio fails, hangs or ends early; KvbenchError when fio is missing or older than 3.1.
     """
     params = cast(SteadyParams, plan.parse_params(step))
-    if not context.data_dirs:
-        raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
-    start, fio = clock.stamp(), runner.require_fio()
+    fio = runner.require_fio()
     salt, among = f"{step.seed}/{context.attempt}", hosts.parts(context)
-    preconditioned_bytes = _precondition(fio, params, among, salt, context)
-    began_ns = clock.monotonic_ns()
+    with context.phase("precondition"):
+        preconditioned_bytes = _precondition(fio, params, among, salt, context)
     rounds, warnings = _rounds(fio, params, among, salt, context)
     seen = stats.steady_state([row["bandwidth_bytes_per_s"] or 0.0 for row in rounds], at_most=_MOST_ROUNDS)
-    _write(rounds, context.raw_dir / "rounds.parquet")
-    source = f"raw/{step.id}/rounds.parquet"
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
+    source = context.keep_rows("rounds.parquet", rounds)
+    return Measured(
         metrics=metrics(rounds, seen, preconditioned_bytes, source),
         series={"rounds": source},
-        raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
-        overhead={"precondition": (began_ns - start.monotonic_ns) / 1e9},
         facts=_facts(params, seen, preconditioned_bytes),
         warnings=warnings,
     )
@@ -103,13 +91,12 @@ def _rounds(
     fio: str, params: SteadyParams, among: Sequence[Part], salt: str, context: Context
 ) -> tuple[list[Row], tuple[str, ...]]:
     """Rounds until they are steady. Each writes bytes of its own, and has files of its own as evidence."""
-    storage = context.arm.storage if context.arm else None
     moved_bytes = params.round_bytes or int(params.runtime_s * 1e9)
     rows: list[Row] = []
     warnings: list[str] = []
     while len(rows) < _MOST_ROUNDS:
         number = len(rows) + 1
-        jobs = hosts.jobs(among, partial(_round_job, params, f"{salt}/{number}", storage))
+        jobs = hosts.jobs(among, partial(_round_job, params, f"{salt}/{number}", context.storage))
         name = jobfile.profile_name(params)
         run = runner.Run(
             f"round-{number:02}",
@@ -126,7 +113,7 @@ def _rounds(
     return rows, tuple(f"{warning}{said}" for warning in warnings[:1])
 
 
-def _round_job(params: SteadyParams, salt: str, storage: Storage | None, part: Part) -> str:
+def _round_job(params: SteadyParams, salt: str, storage: Storage, part: Part) -> str:
     profile = _of_round(part.of(params), len(part.paths))
     return jobfile.profile_job(profile, part.paths, part.salt(salt), part.rate_limit(storage))
 
@@ -169,10 +156,3 @@ def _facts(params: SteadyParams, seen: stats.SteadyState | None, preconditioned_
         "window": [seen.first + 1, seen.last + 1] if seen else None,
         "reached": bool(seen and seen.reached),
     }
-
-
-def _write(rounds: Sequence[Row], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_pylist([dict(row) for row in rounds]), path)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from kvbench import clock, plan, safety
+from kvbench import plan, safety
 from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner
 from kvbench.fio.hosts import HERE
@@ -20,24 +20,22 @@ from kvbench.fio.total import total
 from kvbench.host.activity import pagecache
 from kvbench.host.machine import rawdevice
 from kvbench.host.machine.blockdev import space_of
-from kvbench.model import Measurement, Metric, Step
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import VERIFY_METRICS
 from kvbench.probes.params import VerifyParams
 from kvbench.units import format_bytes
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Write and read back on all nodes at once. Blocks that differ are counted; anything else that fails is an error.
 
     Raises StepError when the arm has no storage, or fio fails in another way; KvbenchError when fio is missing.
     """
     params = cast(VerifyParams, plan.parse_params(step))
-    if not context.data_dirs:
-        raise StepError(f"{step.id}: the arm has no storage to verify", "give the arm a storage with nodes")
-    fio, start = runner.require_fio(), clock.stamp()
+    fio = runner.require_fio()
     paths = [safety.data_file(place, "verify.data") for place in context.data_dirs]
-    capacity_bytes = _capacity_bytes(context.data_dirs)
+    capacity_bytes = _capacity_bytes([Path(node) for node in context.storage.nodes])
     size_bytes = params.size_bytes or int(params.capacity_share * capacity_bytes)
     _refuse_what_does_not_fit(size_bytes, context.data_dirs)
     write = _run("write", "writing", size_bytes)
@@ -52,16 +50,8 @@ def measure(step: Step, context: Context) -> Measurement:
     wrong = wrong_blocks(result)
     if not result.ok and not wrong:
         raise runner.unsound(result, read, context)
-    source = str((context.raw_dir / "verify.json").relative_to(context.run_dir))
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
-        metrics=metrics(result.jobs, wrong, capacity_bytes, source),
-        raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
+    return Measured(
+        metrics=metrics(result.jobs, wrong, capacity_bytes, context.source("verify.json")),
         facts={"fio": result.version, "checksum": jobfile.CHECKSUM, "block_bytes": jobfile.LAYOUT_BLOCK_BYTES},
         warnings=result.diagnostics[:3] if wrong else (),
     )

@@ -5,7 +5,6 @@ Environment variables are never read: they hold keys and passwords.
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 from collections.abc import Mapping
@@ -19,17 +18,16 @@ from kvbench import clock
 from kvbench.host.activity.pressure import RESOURCES, pressure_share, read_pressure
 from kvbench.host.machine import system
 from kvbench.host.machine.blockdev import medium_of, space_of
-from kvbench.model import Measurement, Metric, Step, Target
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step, Target
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.table import PROBES
 
 _PRESSURE_S = 1.0  # over which the pressure before the run is taken
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Observe the machine once and keep it as environment.json. Raises StepError when /proc does not answer."""
-    start = clock.stamp()
     context.progress("looking at the machine", None)
     host = system.observe()
     facts: dict[str, Any] = {
@@ -39,20 +37,11 @@ def measure(step: Step, context: Context) -> Measurement:
         "tools": {name: asdict(tool) if tool else None for name, tool in system.find_tools().items()},
         "versions": {"kvbench": kvbench.__version__, "python": platform.python_version(), **_packages()},
     }
-    file = context.raw_dir / "environment.json"
-    file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    source = str(file.relative_to(context.run_dir))
+    source = context.keep("environment.json", facts)
     values = {"processors": host.processors, "memory_bytes": host.memory_bytes}
     units = PROBES[step.probe].metrics
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
+    return Measured(
         metrics={name: Metric(value, units[name], 1, source) for name, value in values.items()},
-        raw_files=(source,),
         facts=facts,
         warnings=tuple(
             f"arm {arm}, {node['path']}: medium unproven: {node['why_unproven']}"

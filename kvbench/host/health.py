@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kvbench import clock
-from kvbench.errors import StepError
 from kvbench.host.machine import settings
-from kvbench.host.machine.blockdev import BlockDevice, medium_of
+from kvbench.host.machine.blockdev import BlockDevice, media_of
 from kvbench.host.machine.nvme import parse_smart_log
 from kvbench.host.machine.smart import Smart, first_told, parse_smartctl
 from kvbench.host.machine.tools import ask
-from kvbench.model import Measurement, Metric, Step, Storage
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step, Storage
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import HEALTH_METRICS
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Read every drive's health log once. Raises StepError when the arm has no storage, or the settings hook hangs."""
-    if context.arm is None or context.arm.storage is None:
-        raise StepError(f"{step.id}: the arm has no storage to look at", "give the arm a storage with nodes")
-    start, storage = clock.stamp(), context.arm.storage
+    storage = context.storage
     context.progress("asking the drives for their health", None)
-    media = [medium_of(Path(node)) for node in storage.nodes]
-    smarts = smart_counters((leaf for medium in media for leaf in medium.devices), context.raw_dir)
-    is_dut = context.arm.role == "dut"  # the hook is about the storage under test
+    smarts = smart_counters(media_of(map(Path, storage.nodes)).devices, context.raw_dir)
+    is_dut = context.arm is not None and context.arm.role == "dut"  # the hook is about the storage under test
     shown = settings.show(context.target.hooks.get("show_settings")) if is_dut else settings.Settings()
     settings.keep(shown, context.raw_dir)
     facts: dict[str, Any] = {
@@ -37,18 +31,9 @@ def measure(step: Step, context: Context) -> Measurement:
         "settings_declared_digest": settings.declaration_digest(storage.settings),
         "settings_shown_digest": shown.digest,
     }
-    file = context.raw_dir / "health.json"
-    file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    source = str(file.relative_to(context.run_dir))
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
+    source = context.keep("health.json", facts)
+    return Measured(
         metrics={**drive_metrics(smarts, storage, source), **_settings_metrics(shown, storage, source)},
-        raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
         facts=facts,
         warnings=tuple(f"{name}: {note}" for name, smart in smarts.items() for note in smart.notes),
     )

@@ -5,14 +5,11 @@ First what every Linux has (/sys, /proc, lsblk, lspci), then nvme-cli and smartc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kvbench import clock
-from kvbench.errors import StepError
 from kvbench.host.machine import devices, expectations, gpu, lsblk, nvme, ports, rdma
 from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, space_of
 from kvbench.host.machine.devices import Device
@@ -21,8 +18,8 @@ from kvbench.host.machine.identity import Identity, merge
 from kvbench.host.machine.numa import parse_numactl
 from kvbench.host.machine.smart import parse_smartctl
 from kvbench.host.machine.tools import Answer, ask
-from kvbench.model import Measurement, Metric, Step
-from kvbench.probes.context import Context
+from kvbench.model import Metric, Step
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import INVENTORY_METRICS
 
 _GPU_TOOLS: tuple[tuple[tuple[str, ...], Callable[[str], tuple[gpu.Gpu, ...]]], ...] = (
@@ -50,33 +47,21 @@ class _Tools:
         return answer
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Observe everything once; an absent tool is named. Raises StepError when the arm has no storage."""
-    if context.arm is None or context.arm.storage is None:
-        raise StepError(f"{step.id}: the arm has no storage to look at", "give the arm a storage with nodes")
-    start = clock.stamp()
+    storage = context.storage
     context.progress("looking at devices, links and paths", None)
     tools = _Tools(context.raw_dir)
-    media = {node: medium_of(Path(node)) for node in context.arm.storage.nodes}
+    media = {node: medium_of(Path(node)) for node in storage.nodes}
     found, warnings = _find(media, tools)
-    held = expectations.hold(context.arm.storage.expect, found)
+    held = expectations.hold(storage.expect, found)
     facts: dict[str, Any] = {
         "inventory": {**asdict(found), **_machine(tools)},
         "expectations": [asdict(one) for one in held],
         "not_available": tools.why_none,
     }
-    file = context.raw_dir / "inventory.json"
-    file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    source = str(file.relative_to(context.run_dir))
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
-        metrics=metrics(found, len(held), source),
-        raw_files=tuple(str(path.relative_to(context.run_dir)) for path in sorted(context.raw_dir.iterdir())),
+    return Measured(
+        metrics=metrics(found, len(held), context.keep("inventory.json", facts)),
         facts=facts,
         warnings=(
             *warnings,

@@ -6,32 +6,29 @@ settle → prove cold → wave → collect. Both arms go through the same phases
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from kvbench import clock, content, kv, plan, process, wording
+from kvbench import clock, content, kv, plan, wording
 from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
-from kvbench.host.activity import data_units
+from kvbench.host.activity import cold, data_units
 from kvbench.host.activity.arraycache import ArrayCache, array_cache
 from kvbench.host.activity.pagecache import Eviction, Residency, evict, residency
 from kvbench.host.activity.pressure import pressure_share
-from kvbench.host.activity.telemetry import Sampler, bytes_read_between, peak_bandwidth, wait_idle
-from kvbench.host.machine.blockdev import BlockDevice, Medium, medium_of, read_counters
+from kvbench.host.activity.telemetry import Sampler, bytes_read_between, peak_bandwidth
+from kvbench.host.machine.blockdev import BlockDevice, Media, media_of, read_counters
 from kvbench.judge import outputs
 from kvbench.load import client, engine_metrics, figures, prompts, rows
 from kvbench.load.evidence import Expected, Observed, common_metrics, storage_metrics
 from kvbench.load.scrape import scraping
-from kvbench.model import Arm, Measurement, Metric, Step
+from kvbench.model import Arm, Metric, Step
 from kvbench.pages import filler
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import ColdRecoveryParams
 
-_DRAIN_TIMEOUT_S = 300.0
-_QUIET_S = 1.0
 _POLL_S = 0.1
 _WARM_UP_TOKENS = 32  # less than a page, so that nothing of it can be stored
 _STORED_SHARE = 0.99  # of the expected bytes: what remains is not worth waiting for, and will be found missing
@@ -51,7 +48,7 @@ class _Setup:
     salt: str
     vocabulary: int
     sessions: tuple[tuple[int, ...], ...]  # token ids
-    media: tuple[Medium, ...]
+    media: Media
     array_cache: ArrayCache
     expected: Expected
 
@@ -61,7 +58,7 @@ class _Setup:
 
     @property
     def devices(self) -> tuple[BlockDevice, ...]:
-        return tuple({device.name: device for medium in self.media for device in medium.devices}.values())
+        return self.media.devices
 
     def run(self, requests: Sequence[client.Request], **how: Any) -> client.LoadResult:
         limit_s = self.params.request_timeout_s
@@ -94,29 +91,19 @@ class _Settled:
     idle_read_bytes: int | None
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Run one wave. Raises StepError when a phase before it fails; failed requests of the wave itself are counted."""
-    start = clock.stamp()
-    overhead: dict[str, float] = {}
     setup = _set_up(step, context)
-    with _phase("populate", overhead, context):
+    with context.phase("populate"):
         computed = _populate(setup)
-    with _phase("settle", overhead, context):
+    with context.phase("settle"):
         settled = _settle(setup)
-    with _phase("wave", overhead, context):
+    with context.phase("wave"):
         metrics, facts, doubts = _wave(setup, settled, computed)
-    raw_files = (str(file.relative_to(context.run_dir)) for file in context.raw_dir.rglob("*") if file.is_file())
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
+    return Measured(
         basis=setup.engine.basis,
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
         metrics=metrics,
-        series={name: _source(setup, f"{name}.parquet") for name in ("requests", "devices")},
-        raw_files=tuple(sorted(raw_files)),
-        overhead=overhead,
+        series={name: context.source(f"{name}.parquet") for name in ("requests", "devices")},
         facts=facts,
         warnings=(*_warnings(setup, metrics), *doubts),
     )
@@ -141,7 +128,7 @@ def _set_up(step: Step, context: Context) -> _Setup:
     sessions = prompts.session_prompts(step.seed, salt, params.concurrency, params.session_tokens, vocabulary)
     pages = kv.full_pages(params.session_tokens, params.chunk_tokens) if arm.kv == "storage" else 0
     tensor_parallel = arm.engine.tensor_parallel
-    media = tuple(medium_of(folder) for folder in context.data_dirs)
+    media = media_of(context.data_dirs)
     page_bytes = shape.page_bytes(tensor_parallel, params.chunk_tokens) * tensor_parallel if shape else 0
     return _Setup(
         step=step,
@@ -153,7 +140,7 @@ def _set_up(step: Step, context: Context) -> _Setup:
         vocabulary=vocabulary,
         sessions=tuple(map(tuple, sessions)),
         media=media,
-        array_cache=array_cache(media, arm.storage.array_cache_bytes if arm.storage else None),
+        array_cache=array_cache(media.each, arm.storage.array_cache_bytes if arm.storage else None),
         expected=Expected(
             hit_tokens=params.concurrency * pages * params.chunk_tokens,
             read_bytes=params.concurrency * pages * page_bytes,
@@ -227,10 +214,7 @@ def _settle(setup: _Setup) -> _Settled:
     warm_up = prompts.session_prompts(setup.step.seed, "warm-up", 1, _WARM_UP_TOKENS, setup.vocabulary)
     setup.run(setup.requests(warm_up, 1, "warm-up"), concurrency=1)
     evicted_bytes = filler.read_through(setup.array_cache, setup.context)
-    wait_idle(setup.devices, _QUIET_S, _DRAIN_TIMEOUT_S)
-    before = read_counters(setup.devices)
-    clock.sleep_s(setup.params.settle_dwell_s)
-    idle_read_bytes = bytes_read_between(before, read_counters(setup.devices)) if setup.devices else None
+    idle_read_bytes = cold.fall_silent(setup.devices, setup.params.settle_dwell_s)
     resident = residency(setup.context.data_dirs) if setup.stores_kv else None
     return _Settled(sum(stored), len(stored), eviction, evicted_bytes, resident, idle_read_bytes)
 
@@ -240,7 +224,7 @@ def _wave(
 ) -> tuple[dict[str, Metric], dict[str, Any], list[str]]:
     """All sessions at once; what they, the device and the engine say about it, and where two counts disagree."""
     context, raw_dir = setup.context, setup.context.raw_dir
-    _run_hook(context)
+    cold.run_hook(context.target)
     requests = setup.requests(setup.sessions, setup.params.output_tokens, "wave")
     engine_before = _engine_counters(setup, "engine-before.prom")
     units_before = data_units.read_bytes(setup.devices, raw_dir / "smart-before")
@@ -269,15 +253,15 @@ def _wave(
         engine=engine_metrics.delta(engine_before, engine_after)
         | {"content_mismatches": engine_after.get("content_mismatches")},
         link_bytes_per_s=link,
-        medium_proven=all(medium.proven for medium in setup.media),
+        medium_proven=setup.media.proven,
     )
     units = data_units.between((units_before, units_after), (before, after))
     facts = _facts(setup, settled, seen, asdict(result.client)) | {
         "answers": _answers(setup, computed, result.rows),
         "smart_read": [asdict(reading) for reading in units],
     }
-    (raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1, default=str))
-    source = _sources(setup)
+    context.keep("evidence.json", facts)
+    source = _sources(context)
     metrics = figures.wave_metrics(result, source["requests"]) | common_metrics(seen, source, len(requests))
     if setup.stores_kv:
         metrics |= storage_metrics(setup.expected, seen, source, len(requests))
@@ -286,13 +270,13 @@ def _wave(
     return metrics, facts, [reading.disagreement for reading in units if reading.disagreement]
 
 
-def _sources(setup: _Setup) -> dict[str, str]:
+def _sources(context: Context) -> dict[str, str]:
     """The raw file behind each group of metrics."""
     # the emulated engine names every bad page; others only count
-    faults = next((file.name for file in setup.context.raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")
+    faults = next((file.name for file in context.raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")
     names = {"engine": "engine-after.prom", "faults": faults, "files": "evidence.json"}
     names |= {group: f"{group}.parquet" for group in ("requests", "devices", "host")}
-    return {group: _source(setup, name) for group, name in names.items()}
+    return {group: context.source(name) for group, name in names.items()}
 
 
 def _answers(setup: _Setup, computed: Sequence[client.RequestRow], wave: Sequence[client.RequestRow]) -> dict[str, Any]:
@@ -314,22 +298,12 @@ def _divergence(answers: Mapping[str, Any], source: str) -> Metric:
     return Metric(value, "share", n, source, "" if n else "no session was answered twice")
 
 
-def _run_hook(context: Context) -> None:
-    if hook := context.target.hooks.get("before_wave"):
-        done = process.run(hook, timeout_s=_DRAIN_TIMEOUT_S)
-        if done.returncode:
-            raise StepError(
-                f"the hook before_wave ended with exit code {done.returncode}: {done.stderr.strip()[-200:]}"
-            )
-
-
 def _facts(setup: _Setup, settled: _Settled, seen: Observed, client_self: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "engine": setup.engine.about and dict(setup.engine.about),
         "engine_model": setup.engine.model,
         "engine_epoch": setup.engine.epoch,
-        "devices": [device.name for device in setup.devices],
-        "medium_unproven": sorted({medium.why_unproven for medium in setup.media if medium.why_unproven}),
+        **setup.media.facts(),
         "stored_files": settled.files,
         "eviction": asdict(settled.eviction),
         **setup.array_cache.facts(),
@@ -350,22 +324,10 @@ def _engine_counters(setup: _Setup, save_as: str = "") -> dict[str, float | None
     return dict(engine_metrics.read(text))
 
 
-def _source(setup: _Setup, name: str) -> str:
-    return f"raw/{setup.step.id}/{name}"
-
-
-@contextmanager
-def _phase(name: str, overhead: dict[str, float], context: Context) -> Iterator[None]:
-    context.progress(name, None)
-    began_ns = clock.monotonic_ns()
-    yield
-    overhead[name] = (clock.monotonic_ns() - began_ns) / 1e9
-
-
 def _wait(done: Any, what: str) -> None:
     """Poll until `done()`. Raises StepError when it is not within the time that a drain may take."""
     began_ns = clock.monotonic_ns()
     while not done():
-        if clock.monotonic_ns() - began_ns > _DRAIN_TIMEOUT_S * 1e9:
-            raise StepError(f"waited {_DRAIN_TIMEOUT_S:g} s for {what}")
+        if clock.monotonic_ns() - began_ns > cold.DRAIN_TIMEOUT_S * 1e9:
+            raise StepError(f"waited {cold.DRAIN_TIMEOUT_S:g} s for {what}")
         clock.sleep_s(_POLL_S)

@@ -6,7 +6,6 @@ Every byte that is read is checked. What is kept of it is a rollup of a few kilo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from queue import Empty, SimpleQueue
@@ -18,13 +17,13 @@ from kvbench.host.activity.pagecache import residency
 from kvbench.host.activity.pressure import pressure_share, read_pressure
 from kvbench.host.activity.telemetry import bytes_read_between
 from kvbench.host.health import smart_counters
-from kvbench.host.machine.blockdev import BlockDevice, Counters, medium_of, read_counters
-from kvbench.model import Measurement, Step, Storage
+from kvbench.host.machine.blockdev import BlockDevice, Counters, media_of, read_counters
+from kvbench.model import Step, Storage
 from kvbench.pages import churn_figures as figures
 from kvbench.pages.fault import Fault, Hook, marked
 from kvbench.pages.timeline import Kind, Timeline
 from kvbench.pages.turnover import Turnover
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import ChurnParams
 from kvbench.store.content import FaultKind, PageContent
 from kvbench.store.core import Delete, Done, Read, Status, Write
@@ -133,12 +132,11 @@ class _Slice:
             self.full_ns, self.read_before = now_ns, read_counters(self.devices)
 
 
-def measure(step: Step, context: Context) -> Measurement:
+def measure(step: Step, context: Context) -> Measured:
     """Drive one slice. Raises StepError when its pages do not fit, are not written in time, or an I/O never ends."""
-    start = clock.stamp()
-    media = [medium_of(folder) for folder in context.data_dirs]
-    devices = tuple({device.name: device for medium in media for device in medium.devices}.values())
-    going = _set_up(step, context, devices, start.monotonic_ns)
+    began_ns, media = clock.monotonic_ns(), media_of(context.data_dirs)
+    devices = media.devices
+    going = _set_up(step, context, devices, began_ns)
     smart = smart_counters(devices)
     pressure, first_io_ns = read_pressure(), clock.monotonic_ns()
     _drive(going)
@@ -147,7 +145,7 @@ def measure(step: Step, context: Context) -> Measurement:
     hooked = going.hook.ended() if going.hook else ()
     faults = (*hooked, *marked(context.run_dir, full_ns, end_ns))
     seen = figures.Seen(
-        began_ns=start.monotonic_ns,
+        began_ns=began_ns,
         first_io_ns=first_io_ns,
         full_ns=full_ns,
         end_ns=end_ns,
@@ -157,29 +155,23 @@ def measure(step: Step, context: Context) -> Measurement:
         device_read_bytes=bytes_read_between(going.read_before, read_counters(devices)) if devices else None,
         residency_share=residency(context.data_dirs).share,
         cpu_pressure_share=pressure_share(pressure, read_pressure()),
-        medium_proven=all(medium.proven for medium in media),
+        medium_proven=media.proven,
         disturbances=[going.timeline.disturbance(fault.at_ns, full_ns, end_ns) for fault in faults],
     )
     smart_after = smart_counters(devices)
     facts = _facts(going, seen, faults) | {
-        "medium_unproven": sorted({medium.why_unproven for medium in media} - {""}),
+        **media.facts(),
         "smart": {name: asdict(after) for name, after in smart_after.items()},
     }
-    (context.raw_dir / "evidence.json").write_text(json.dumps(facts, indent=1))
-    _write_rollup(going, start.monotonic_ns)
-    source = {"rollup": f"raw/{step.id}/rollup.parquet", "evidence": f"raw/{step.id}/evidence.json"}
-    return Measurement(
-        step_id=step.id,
-        attempt=context.attempt,
-        basis="measured",
-        start=start,
-        end=clock.stamp(),
-        boot_id=clock.boot_id(),
+    context.overhead["populate"] = (full_ns - first_io_ns) / 1e9
+    source = {
+        "rollup": context.keep_rows("rollup.parquet", going.timeline.rollup(began_ns)),
+        "evidence": context.keep("evidence.json", facts),
+    }
+    return Measured(
         metrics=figures.metrics(going.timeline, seen, source)
         | figures.health(smart, smart_after, going.storage, source["evidence"]),
         series={"rollup": source["rollup"]},
-        raw_files=tuple(source.values()),
-        overhead={"populate": (full_ns - first_io_ns) / 1e9},
         facts=facts,
         warnings=_warnings(going),
     )
@@ -187,9 +179,7 @@ def measure(step: Step, context: Context) -> Measurement:
 
 def _set_up(step: Step, context: Context, devices: tuple[BlockDevice, ...], began_ns: int) -> _Slice:
     params: ChurnParams = plan.parse_params(step)
-    storage = context.arm.storage if context.arm else None
-    if storage is None:
-        raise StepError(f"{step.id}: the arm has no storage to drive", "give the arm a storage with nodes")
+    storage = context.storage
     if not params.page_bytes:
         raise StepError(f"{step.id}: the page of the arm's model is not known", "name a model of workloads/models.yaml")
     slice_ns, hook = int(params.slice_s * 1e9), None
@@ -252,11 +242,10 @@ def _full_ns(going: _Slice) -> int:
 
 def _facts(going: _Slice, seen: figures.Seen, faults: Sequence[Fault]) -> dict[str, Any]:
     return {
-        "devices": [device.name for device in going.devices],
         "compressible_share": going.params.compressible_share,
         "working_set_bytes": going.params.kept_bytes(going.storage),
         "device_read_bytes": seen.device_read_bytes,
-        "bad_pages": [f"{one.path.name} at {one.offset}: {one.kind}, {one.detail}" for one in going.reports],
+        "bad_pages": [str(report) for report in going.reports],
         "faults": [
             {"name": fault.name, "kind": fault.kind, "at_s": (fault.at_ns - seen.began_ns) / 1e9, **asdict(what)}
             for fault, what in zip(faults, seen.disturbances, strict=True)
@@ -268,11 +257,3 @@ def _warnings(going: _Slice) -> tuple[str, ...]:
     if going.hook and going.hook.why_failed:
         return (f"In {going.step.id}, hook {going.params.hook} failed: {going.hook.why_failed.rstrip('.')}.",)
     return ()
-
-
-def _write_rollup(going: _Slice, began_ns: int) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = pa.Table.from_pylist(going.timeline.rollup(began_ns))
-    pq.write_table(rows, going.context.raw_dir / "rollup.parquet", compression="zstd")

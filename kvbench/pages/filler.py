@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 
-from kvbench import clock, safety
+from kvbench import safety
 from kvbench.errors import StepError
 from kvbench.host.activity.arraycache import ArrayCache
 from kvbench.pages.loop import ClosedLoop
@@ -51,18 +51,17 @@ def _carry_out(context: Context, folders: list[Path], commands: Iterator[Io]) ->
     """As fast as the nodes give, whatever rate they are held to otherwise: nothing here is measured."""
     faults: list[FaultReport] = []
     loop = ClosedLoop(commands, _WORKERS * len(folders))
-    storage = context.arm.storage if context.arm else None
     with RealNodes(
         folders,
         PAGE_BYTES,
         on_done=loop.on_done,
         on_fault=faults.append,
         on_io=loop.on_io,
-        direct=storage.direct if storage else True,
+        direct=context.storage.direct,
         workers_per_node=_WORKERS,
         salt=context.run_dir.name.encode(),
     ) as nodes:
         loop.start(nodes)
-        loop.wait((context.deadline_ns - clock.monotonic_ns()) / 1e9)
+        loop.wait(context.left_s)
     if faults or any(io.status is not Status.OK for io in loop.ended):
         raise StepError(f"emptying the array's cache: {faults[0].path}: {faults[0].detail}")

@@ -1,1 +1,1 @@
-"""What kvbench can measure: the table of probes, and what each takes, yields and costs. Pure."""
+"""What kvbench can measure: the table of probes, and what each takes, yields and costs."""

@@ -12,8 +12,8 @@ from threading import enumerate as threads
 from typing import Any
 
 import pytest
+from builders import make_context
 
-from kvbench import clock
 from kvbench.checkpoint import figures as checkpoint_figures
 from kvbench.checkpoint import probe as checkpoint
 from kvbench.checkpoint import shards
@@ -21,11 +21,10 @@ from kvbench.checkpoint.figures import Seen, effective_utilisation
 from kvbench.checkpoint.ranks import together
 from kvbench.checkpoint.shards import CHUNK_BYTES, Moved, Shard, header, parse_header
 from kvbench.errors import StepError
-from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
-from kvbench.probes.context import Context
+from kvbench.model import Arm, Engine, Step, Storage
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import CHECKPOINT_METRICS
 from kvbench.probes.params import CheckpointParams
-from kvbench.process import Survivors
 from kvbench.store import pagefile
 
 EVIDENCE = {"moved_bytes", "starved_share", "medium_proven"}
@@ -54,25 +53,11 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setattr(checkpoint, "wait_idle", lambda *_: 0.0)
     monkeypatch.setattr("kvbench.host.activity.cold.wait_idle", lambda *_: 0.0)
     nodes = tuple(tmp_path / f"node{number}" for number in range(2))
-    for folder in (*nodes, tmp_path / "raw" / "save-dut"):
-        folder.mkdir(parents=True)
     arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, nodes))))
-    return Context(
-        run_dir=tmp_path,
-        raw_dir=tmp_path / "raw" / "save-dut",
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=nodes,
-        engine=None,
-        attempt=1,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path),
-        lasting_dirs=nodes,
-    )
+    return make_context(tmp_path, "save-dut", arm, nodes, lasting_dirs=nodes)
 
 
-def values(measured: Measurement) -> dict[str, float | None]:
+def values(measured: Measured) -> dict[str, float | None]:
     return {name: metric.value for name, metric in measured.metrics.items()}
 
 

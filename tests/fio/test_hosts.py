@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
-from kvbench import clock, process
+from kvbench import process
 from kvbench.errors import StepError
 from kvbench.fio import probe, steady
 from kvbench.fio.hosts import client, parts
-from kvbench.model import Arm, Engine, Step, Storage, Target
+from kvbench.model import Arm, Engine, Step, Storage
 from kvbench.probes.context import Context
 from kvbench.probes.params import FioParams, SteadyParams
-from kvbench.process import Survivors
 
 needs_fio = pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")
 READ = {"rw": "randread", "bs": 65536, "ioengine": "psync", "direct": 0}
@@ -55,21 +55,8 @@ class _server:
 @pytest.fixture
 def context(tmp_path: Path) -> Context:
     nodes = tuple(tmp_path / f"node{number}" for number in range(2))
-    for folder in (*nodes, tmp_path / "raw"):
-        folder.mkdir()
     arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, nodes))))
-    return Context(
-        run_dir=tmp_path,
-        raw_dir=tmp_path / "raw",
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=nodes,
-        engine=None,
-        attempt=1,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path),
-    )
+    return make_context(tmp_path, "hosts", arm, nodes)
 
 
 def on(hosts: tuple[str, ...], context: Context, **storage: object) -> Context:

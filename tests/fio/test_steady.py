@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import make_context
 from pyarrow import parquet
 
-from kvbench import clock, process
+from kvbench import process
 from kvbench.errors import StepError
 from kvbench.fio import runner, steady
 from kvbench.fio.hosts import HERE, Jobs
 from kvbench.fio.result import FioJob, FioResult
-from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
-from kvbench.probes.context import Context
+from kvbench.model import Arm, Engine, Step, Storage
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import STEADY_METRICS
-from kvbench.process import Survivors
 
 SIZE_BYTES = 8 << 20
 RISING = [100.0, 300.0, 500.0, 700.0, 900.0]
@@ -31,22 +31,9 @@ def step(**params: Any) -> Step:
 
 @pytest.fixture
 def context(tmp_path: Path) -> Context:
-    raw_dir, node = tmp_path / "raw" / "steady-dut", tmp_path / "node0"
-    raw_dir.mkdir(parents=True)
-    node.mkdir()
+    node = tmp_path / "node0"
     arm = Arm("dut", "dut", Engine(), storage=Storage((str(node),)))
-    return Context(
-        run_dir=tmp_path,
-        raw_dir=raw_dir,
-        target=Target("test", (arm,)),
-        arm=arm,
-        data_dirs=(node,),
-        engine=None,
-        attempt=1,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path / "processes.jsonl"),
-    )
+    return make_context(tmp_path, "steady-dut", arm, (node,))
 
 
 def answer(bandwidth: float) -> FioResult:
@@ -71,7 +58,7 @@ def driven(monkeypatch: pytest.MonkeyPatch, bandwidths: Sequence[float]) -> list
     return given
 
 
-def value(result: Measurement, name: str) -> float | None:
+def value(result: Measured, name: str) -> float | None:
     return result.metrics[name].value
 
 

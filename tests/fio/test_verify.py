@@ -8,15 +8,15 @@ import os
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
-from kvbench import clock, process
+from kvbench import process
 from kvbench.errors import StepError
 from kvbench.fio import jobfile, runner, verify
 from kvbench.fio.parse import parse
-from kvbench.model import Arm, Engine, Step, Storage, Target
+from kvbench.model import Arm, Engine, Step, Storage
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import VERIFY_METRICS
-from kvbench.process import Survivors
 
 needs_fio = pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")
 SIZE_BYTES = 8 << 20
@@ -24,24 +24,9 @@ STEP = Step("verify-dut", "verify", "fio.verify", "dut", "", 0, {"size_bytes": S
 
 
 def context(run_dir: Path, nodes: int = 2, attempt: int = 1) -> Context:
-    raw_dir = run_dir / "raw/verify-dut"
-    raw_dir.mkdir(parents=True, exist_ok=True)
     data_dirs = tuple(run_dir / f"node{number}" for number in range(nodes))
-    for folder in data_dirs:
-        folder.mkdir(exist_ok=True)
-    arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, data_dirs))))
-    return Context(
-        run_dir=run_dir,
-        raw_dir=raw_dir,
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=data_dirs,
-        engine=None,
-        attempt=attempt,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(run_dir / "survivors.jsonl"),
-    )
+    arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, data_dirs))) if nodes else None)
+    return make_context(run_dir, STEP.id, arm, data_dirs, attempt=attempt)
 
 
 def damage(data: Path) -> None:
@@ -68,7 +53,7 @@ def test_all_nodes_are_written_and_read_back(tmp_path: Path) -> None:
     assert 0 < (measured.metrics["verified_share"].value or 0) < 1
     report = json.loads((tmp_path / measured.metrics["verified_bytes"].source).read_text())
     assert sum(job["read"]["io_bytes"] for job in report["jobs"]) == SIZE_BYTES
-    assert {Path(name).name for name in measured.raw_files} == {
+    assert {file.name for file in (tmp_path / "raw/verify-dut").iterdir()} == {
         f"{stem}.{suffix}" for stem in ("write", "verify") for suffix in ("fio", "json", "txt")
     }
     assert measured.warnings == ()
@@ -137,7 +122,7 @@ def test_an_io_error_is_no_count_but_an_error_of_the_step(tmp_path: Path, monkey
 
 @pytest.mark.parametrize(
     ("size_bytes", "nodes", "reason"),
-    [(SIZE_BYTES, 0, "no storage to verify"), (1 << 60, 1, r"verifying needs 1152922 TB at .*node0")],
+    [(SIZE_BYTES, 0, "the arm has no storage"), (1 << 60, 1, r"verifying needs 1152922 TB at .*node0")],
 )
 def test_what_cannot_be_verified_is_refused_before_anything_is_written(
     size_bytes: int, nodes: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
 from kvbench.host import environment
 from kvbench.model import Arm, Engine, Step, Storage, Target
 from kvbench.probes.context import Context
 from kvbench.probes.table import PROBES
-from kvbench.process import Survivors
 
 STEP = Step("environment", "environment", "host.environment", "", "", 0, {}, 1, "none")
 
@@ -19,39 +19,24 @@ STEP = Step("environment", "environment", "host.environment", "", "", 0, {}, 1, 
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     monkeypatch.setattr(environment, "_PRESSURE_S", 0.01)
-    raw_dir = tmp_path / "run/raw/environment"
-    raw_dir.mkdir(parents=True)
     engine = Engine(env={"API_KEY": "hunter2"})
     disk = Arm("dut", "dut", engine, storage=Storage((str(tmp_path / "not/yet/there"),)))
     memory = Arm("memory", "reference", engine, storage=Storage(("/dev/shm",)))
     recompute = Arm("recompute", "baseline", engine, kv="recompute")
     target = Target("t", (disk, memory, recompute))
-    return Context(
-        run_dir=tmp_path / "run",
-        raw_dir=raw_dir,
-        target=target,
-        arm=None,
-        data_dirs=(),
-        engine=None,
-        attempt=2,
-        deadline_ns=0,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path / "survivors.jsonl"),
-    )
+    return make_context(tmp_path / "run", STEP.id, None, target=target)
 
 
 def test_what_it_promises_and_where_it_comes_from(context: Context) -> None:
     measured = environment.measure(STEP, context)
     assert {name: metric.unit for name, metric in measured.metrics.items()} == dict(PROBES[STEP.probe].metrics)
     assert all((metric.value or 0) > 0 for metric in measured.metrics.values())
-    assert measured.raw_files == ("raw/environment/environment.json",)
-    assert {metric.source for metric in measured.metrics.values()} == set(measured.raw_files)
-    assert (measured.step_id, measured.attempt, measured.basis, measured.error) == ("environment", 2, "measured", "")
+    assert {metric.source for metric in measured.metrics.values()} == {"raw/environment/environment.json"}
 
 
 def test_the_facts_are_kept_as_json(context: Context) -> None:
     measured = environment.measure(STEP, context)
-    kept = json.loads((context.run_dir / measured.raw_files[0]).read_text())
+    kept = json.loads((context.raw_dir / "environment.json").read_text())
     assert kept == json.loads(json.dumps(measured.facts))
     assert kept["versions"].keys() >= {"kvbench", "python", "pyarrow"}
     assert kept["arms"].keys() == {"dut", "memory"}  # an arm that recomputes has no medium
@@ -67,6 +52,6 @@ def test_an_unproven_medium_is_a_warning_that_names_arm_and_folder(context: Cont
 def test_no_secret_gets_into_the_run_folder(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "swordfish")
     measured = environment.measure(STEP, context)
-    text = (context.run_dir / measured.raw_files[0]).read_text() + repr(measured)
+    text = (context.raw_dir / "environment.json").read_text() + repr(measured)
     assert "swordfish" not in text
     assert "hunter2" not in text

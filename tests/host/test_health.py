@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
 from kvbench import process
 from kvbench.host import health
-from kvbench.host.machine.blockdev import BlockDevice, Medium
+from kvbench.host.machine.blockdev import BlockDevice, Media, Medium
 from kvbench.host.machine.smart import Smart
 from kvbench.model import Arm, Engine, Step, Storage, Target
 from kvbench.probes.context import Context
 from kvbench.probes.metrics import HEALTH_METRICS
-from kvbench.process import Survivors
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "host"
 WELL = Smart(0, 0, 1.0, 0.1, 0.01, 0, 30.0, 1, 10, 5)
@@ -118,22 +118,9 @@ def test_a_tool_that_fails_is_quoted(tools: Path) -> None:
 
 
 def context(run_dir: Path, role: str) -> Context:
-    raw_dir = run_dir / "raw/health"
-    raw_dir.mkdir(parents=True)
     arm = Arm("a", role, Engine(), storage=Storage((str(run_dir),), settings={"cache": "64 GiB"}))  # type: ignore[arg-type]
     hooks = {"show_settings": (sys.executable, "-c", "print('cache: 64 GiB')")}
-    return Context(
-        run_dir=run_dir,
-        raw_dir=raw_dir,
-        target=Target("t", (arm,), hooks),
-        arm=arm,
-        data_dirs=(),
-        engine=None,
-        attempt=1,
-        deadline_ns=0,
-        progress=lambda text, share: None,
-        survivors=Survivors(run_dir / "survivors.jsonl"),
-    )
+    return make_context(run_dir, "health", arm, target=Target("t", (arm,), hooks))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +130,7 @@ def test_the_step_tells_drives_and_settings(
     role: str, note: str, tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tool(tools, "nvme", FIXTURES / "N06-kelvin.json")
-    monkeypatch.setattr(health, "medium_of", lambda path: Medium(None, (NVME,), ""))
+    monkeypatch.setattr(health, "media_of", lambda paths: Media((Medium(None, (NVME,), ""),)))
     step = Step("health", "health", "host.health", "a", "", 0, {}, 1, "none")
     here = context(tmp_path / "run", role)
     measured = health.measure(step, here)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
 from kvbench import process
 from kvbench.errors import StepError
@@ -15,10 +16,9 @@ from kvbench.host.machine.blockdev import BlockDevice, Medium
 from kvbench.host.machine.devices import Device, Link
 from kvbench.host.machine.expectations import Found, Node
 from kvbench.host.machine.identity import Identity
-from kvbench.model import Arm, Engine, Expect, Measurement, Step, Storage, Target
-from kvbench.probes.context import Context
+from kvbench.model import Arm, Engine, Expect, Step, Storage
+from kvbench.probes.context import Measured
 from kvbench.probes.metrics import INVENTORY_METRICS
-from kvbench.process import Survivors
 
 STEP = Step("inventory-dut", "inventory", "host.inventory", "dut", "", 0, {}, 1, "none")
 FULL = Link("0000:01:00.0", 16.0, 4, 16.0, 4)
@@ -26,23 +26,9 @@ DEVICE = Device("nvme0n1", Identity(), "nvme-pcie", "none", 0, (FULL,), (), "", 
 NODE = Node("/mnt/a", "xfs", "/dev/nvme0n1", (), 1, 1, ("nvme0n1",), "")
 
 
-def measure(run_dir: Path, storage: Storage | None) -> Measurement:
-    raw_dir = run_dir / "raw/inventory-dut"
-    raw_dir.mkdir(parents=True)
+def measure(run_dir: Path, storage: Storage | None) -> Measured:
     arm = Arm("dut", "dut", Engine(), storage=storage)
-    context = Context(
-        run_dir=run_dir,
-        raw_dir=raw_dir,
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=(),
-        engine=None,
-        attempt=1,
-        deadline_ns=0,
-        progress=lambda text, share: None,
-        survivors=Survivors(run_dir / "survivors.jsonl"),
-    )
-    return inventory.measure(STEP, context)
+    return inventory.measure(STEP, make_context(run_dir, STEP.id, arm))
 
 
 def test_this_machine_is_told_with_every_answer_kept(tmp_path: Path) -> None:
@@ -73,7 +59,7 @@ def test_without_any_tool_it_still_tells_and_names_the_packages(
 
 
 def test_an_arm_without_storage_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StepError, match="no storage to look at"):
+    with pytest.raises(StepError, match="the arm has no storage"):
         measure(tmp_path, None)
 
 

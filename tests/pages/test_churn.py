@@ -11,15 +11,15 @@ from threading import Event
 
 import pyarrow.parquet as pq
 import pytest
+from builders import make_context
 
 from kvbench import clock, marks, plan, safety
 from kvbench.errors import StepError
-from kvbench.model import Arm, Engine, Measurement, Step, Storage, Target
+from kvbench.model import Arm, Engine, Step, Storage
 from kvbench.pages import churn
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import CHURN_METRICS
 from kvbench.probes.table import PROBES
-from kvbench.process import Survivors
 from kvbench.store import pagefile, real
 
 PAGE_BYTES = 64 * 1024
@@ -44,23 +44,10 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     nodes = tuple(tmp_path / name for name in ("node0", "node1"))
     arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, nodes)), direct=False))
     folders = tuple(node / "kvbench-run" / "churn-r01-dut-a1" for node in nodes)
-    for folder in (*folders, tmp_path / "raw" / "churn-r01-dut"):
-        folder.mkdir(parents=True)
-    return Context(
-        run_dir=tmp_path,
-        raw_dir=tmp_path / "raw" / "churn-r01-dut",
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=folders,
-        engine=None,
-        attempt=1,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path / "processes.jsonl"),
-    )
+    return make_context(tmp_path, "churn-r01-dut", arm, folders)
 
 
-def values(measured: Measurement) -> Mapping[str, float | None]:
+def values(measured: Measured) -> Mapping[str, float | None]:
     return {name: metric.value for name, metric in measured.metrics.items()}
 
 

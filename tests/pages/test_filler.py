@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import make_context
 
-from kvbench import clock, content, plan
+from kvbench import content, plan
 from kvbench.errors import StepError
 from kvbench.host.activity.arraycache import ArrayCache
 from kvbench.model import Arm, Engine, Storage, Target
 from kvbench.pages import filler
 from kvbench.probes.context import Context
-from kvbench.process import Survivors
 from kvbench.store import pagefile
 
 CACHE = ArrayCache("nvme-tcp", 3 * filler.PAGE_BYTES)
@@ -26,19 +26,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
     for node in nodes:
         node.mkdir()
     arm = Arm("dut", "dut", Engine(), storage=Storage(tuple(map(str, nodes)), direct=False))
-    yield Context(
-        run_dir=tmp_path,
-        raw_dir=tmp_path,
-        target=Target("t", (arm,)),
-        arm=arm,
-        data_dirs=(),
-        engine=None,
-        attempt=1,
-        deadline_ns=clock.monotonic_ns() + 60 * 10**9,
-        progress=lambda text, share: None,
-        survivors=Survivors(tmp_path / "processes.jsonl"),
-        lasting_dirs=nodes,
-    )
+    yield make_context(tmp_path, "filler", arm, lasting_dirs=nodes)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -161,21 +160,6 @@ def bytes_read_between(before: Mapping[str, Counters], after: Mapping[str, Count
 
 def bytes_written_between(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> int:
     return sum(after[name].written_bytes - then.written_bytes for name, then in before.items())
-
-
-def bandwidth_between(samples: Sequence[Sample], start_ns: int, end_ns: int) -> float | None:
-    """Mean read bandwidth in bytes/s between two moments; between samples the counters are taken as straight lines.
-
-    None when the samples do not reach over both moments.
-    """
-    if len(samples) < 2 or not samples[0].at_ns <= start_ns < end_ns <= samples[-1].at_ns:
-        return None
-    read = 0.0
-    for before, after in pairwise(samples):
-        overlap_ns = min(after.at_ns, end_ns) - max(before.at_ns, start_ns)
-        if overlap_ns > 0:
-            read += bytes_read_between(before.counters, after.counters) * overlap_ns / (after.at_ns - before.at_ns)
-    return read / ((end_ns - start_ns) / 1e9)
 
 
 def peak_bandwidth(samples: Sequence[Sample], window_s: float = 1.0) -> float | None:

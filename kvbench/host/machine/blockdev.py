@@ -90,6 +90,28 @@ class Medium:
 
 
 @dataclass(frozen=True, slots=True)
+class Media:
+    """What several directories live on together."""
+
+    each: tuple[Medium, ...]
+
+    @property
+    def devices(self) -> tuple[BlockDevice, ...]:
+        """Every leaf once."""
+        return tuple({device.name: device for medium in self.each for device in medium.devices}.values())
+
+    @property
+    def proven(self) -> bool:
+        return all(medium.proven for medium in self.each)
+
+    def facts(self) -> dict[str, list[str]]:
+        return {
+            "devices": [device.name for device in self.devices],
+            "medium_unproven": sorted({medium.why_unproven for medium in self.each} - {""}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Counters:
     """What a device has counted since boot. `io_ms` is the time during which it had at least one I/O in flight."""
 
@@ -101,9 +123,8 @@ class Counters:
     io_ms: int
 
 
-def leaf_devices(path: Path, root: Path = _SLASH) -> tuple[BlockDevice, ...]:
-    """The devices that hold a directory's bytes; none for tmpfs, network and other file systems without a device."""
-    return medium_of(path, root).devices
+def media_of(paths: Iterable[Path]) -> Media:
+    return Media(tuple(medium_of(path) for path in paths))
 
 
 def medium_of(path: Path, root: Path = _SLASH) -> Medium:

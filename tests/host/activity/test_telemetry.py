@@ -15,14 +15,13 @@ from kvbench.host.activity.pressure import Pressure
 from kvbench.host.activity.telemetry import (
     Sample,
     Sampler,
-    bandwidth_between,
     bytes_read_between,
     parse_cpu_s,
     peak_bandwidth,
     process_cpu_s,
     wait_idle,
 )
-from kvbench.host.machine.blockdev import BlockDevice, Counters, leaf_devices
+from kvbench.host.machine.blockdev import BlockDevice, Counters, medium_of
 
 ZERO = Counters(0, 0, 0, 0, 0, 0)
 DISK = BlockDevice("sda", "8:0", "", "", None, False, "", "", 512)
@@ -35,24 +34,6 @@ def samples(*rows: tuple[float, int]) -> list[Sample]:
         Sample(round(at_s * 1e9), {"sda": replace(ZERO, read_bytes=read)}, pressure, 0, 0, 0, 0, 0)
         for at_s, read in rows
     ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "start_s", "end_s", "bytes_per_s"),
-    [
-        (((0, 0), (1, 100), (2, 300)), 0, 2, 150),
-        (((0, 0), (1, 100), (2, 300)), 1, 2, 200),
-        (((0, 0), (1, 100), (2, 300)), 0.5, 1.5, 150),  # half of each second
-        (((0, 500), (1, 500)), 0, 1, 0),  # counters since boot: nothing was read here
-        (((0, 0), (1, 100)), 0.5, 1.5, None),  # the samples end before
-        (((1, 0), (2, 100)), 0.5, 1.5, None),
-        (((0, 0),), 0, 0, None),
-    ],
-)
-def test_bandwidth_between_two_moments(
-    rows: Sequence[tuple[float, int]], start_s: float, end_s: float, bytes_per_s: float | None
-) -> None:
-    assert bandwidth_between(samples(*rows), round(start_s * 1e9), round(end_s * 1e9)) == bytes_per_s
 
 
 @pytest.mark.parametrize(
@@ -90,7 +71,7 @@ def test_a_process_that_has_gone_counts_nothing() -> None:
 def test_the_sampler_samples_from_entering_to_leaving(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    devices = leaf_devices(tmp_path)
+    devices = medium_of(tmp_path).devices
     with Sampler(devices, [os.getpid()], interval_s=0.02) as sampler:
         (tmp_path / "work").write_bytes(bytes(100_000))
     sampler.stop()

@@ -8,7 +8,7 @@ import pytest
 from fake_system import STAT, FakeSystem
 
 from kvbench.errors import StepError
-from kvbench.host.machine.blockdev import leaf_devices, medium_of, parse_stat, read_counters
+from kvbench.host.machine.blockdev import medium_of, parse_stat, read_counters
 
 KV = Path("/mnt/kv/pages")
 
@@ -21,7 +21,7 @@ def system(tmp_path: Path) -> FakeSystem:
 
 
 def names(system: FakeSystem) -> list[str]:
-    return [device.name for device in leaf_devices(KV, system.root)]
+    return [device.name for device in medium_of(KV, system.root).devices]
 
 
 def test_a_file_system_on_a_disk(system: FakeSystem) -> None:
@@ -64,7 +64,7 @@ def test_lvm_on_multipath_leads_to_every_path_once(system: FakeSystem) -> None:
     system.device("virtual/block/dm-1", "253:1", slaves=("dm-0",))
     system.device("virtual/block/dm-2", "253:2", slaves=("dm-0", "dm-1"))
     system.mount("253:2", "/mnt/kv")
-    devices = leaf_devices(KV, system.root)
+    devices = medium_of(KV, system.root).devices
     assert [(device.name, device.transport, device.model) for device in devices] == [
         ("sda", "fc", "PURE FlashArray"),
         ("sdb", "fc", "PURE FlashArray"),
@@ -169,7 +169,7 @@ def test_one_unproven_member_leaves_the_array_unproven(system: FakeSystem) -> No
 def test_counters_are_in_bytes_of_512_whatever_the_block_size(system: FakeSystem) -> None:
     system.nvme(1, "259:1")  # logical blocks of 4096 bytes
     system.mount("259:1", "/mnt/kv")
-    counters = read_counters(leaf_devices(KV, system.root), system.root)["nvme1n1"]
+    counters = read_counters(medium_of(KV, system.root).devices, system.root)["nvme1n1"]
     assert (counters.read_bytes, counters.written_bytes) == (80 * 512, 160 * 512)
     assert (counters.read_ios, counters.write_ios, counters.in_flight, counters.io_ms) == (10, 20, 0, 33)
 
@@ -177,7 +177,7 @@ def test_counters_are_in_bytes_of_512_whatever_the_block_size(system: FakeSystem
 def test_a_device_that_has_gone_is_named(system: FakeSystem) -> None:
     system.nvme(1, "259:1")
     system.mount("259:1", "/mnt/kv")
-    devices = leaf_devices(KV, system.root)
+    devices = medium_of(KV, system.root).devices
     (system.root / "sys/class/block/nvme1n1").unlink()
     with pytest.raises(StepError, match="nvme1n1/stat cannot be read: the device has gone"):
         read_counters(devices, system.root)

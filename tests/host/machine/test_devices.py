@@ -8,7 +8,7 @@ import pytest
 from fake_system import FakeSystem
 
 from kvbench.host.machine import devices, ports, rdma
-from kvbench.host.machine.blockdev import leaf_devices
+from kvbench.host.machine.blockdev import medium_of
 from kvbench.host.machine.devices import Device, Link, NvmePath
 
 KV = Path("/mnt/kv")
@@ -23,7 +23,7 @@ def system(tmp_path: Path) -> FakeSystem:
 
 
 def only_device(system: FakeSystem) -> Device:
-    (leaf,) = leaf_devices(KV, system.root)
+    (leaf,) = medium_of(KV, system.root).devices
     return devices.observe(leaf, system.root)
 
 
