@@ -45,6 +45,10 @@ class FaultReport:
     kind: FaultKind
     detail: str
 
+    def __str__(self) -> str:
+        page = self.key.file_name if self.key else str(self.path)
+        return f"{page} on node {self.node} at {self.offset}: {self.kind}, {self.detail}"
+
 
 class RateLimit:
     """Lets the bytes of one node pass no faster than a rate, one I/O after the other as on a slower medium."""
