@@ -21,7 +21,7 @@ _HUGE_PAGE_BYTES = 2 * 2**20
 
 def aligned_buffer(size_bytes: int) -> memoryview:
     """Memory for direct I/O: aligned to 2 MiB, in huge pages where the kernel has them, touched in advance."""
-    area = mmap.mmap(-1, size_bytes + _HUGE_PAGE_BYTES)
+    area = mmap.mmap(-1, size_bytes + _HUGE_PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared: never huge
     with suppress(OSError):  # a kernel without transparent huge pages
         area.madvise(mmap.MADV_HUGEPAGE)
     start = -np.frombuffer(area, dtype=np.uint8).ctypes.data % _HUGE_PAGE_BYTES
@@ -74,11 +74,13 @@ def sync_directory(path: Path) -> None:
 def prepare_directory(path: Path, direct: bool) -> None:
     """Create a node's directory and try a write in it as pages are written.
 
+    What it lies in must be there: below a mount point that has lost its file system, pages would go to another disk.
+
     Raises KvbenchError when the directory cannot be written to, or its file system refuses direct I/O.
     """
     trial = path / f"trial{UNFINISHED}"
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(exist_ok=True)
         write(trial, trial, aligned_buffer(BLOCK_BYTES), direct)
         trial.unlink()
     except OSError as error:
