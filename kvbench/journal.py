@@ -5,6 +5,7 @@
     RUN/journal.jsonl    one fsynced line when a step begins, one when it has been measured
     RUN/raw/<step>/      evidence of the step's last attempt
     RUN/starts.jsonl     one line for each time that the run was started or revived: by which process, when
+    RUN/mounts.json      where the file systems of the target's nodes were mounted when the run first began
     RUN/ended            there once the run is over and nothing may revive it: `finished` or `stopped`
     RUN/verdict.json, requests.parquet, report.*    made from the above, and makeable again
 
@@ -180,6 +181,14 @@ class RunFolder:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
+
+    def first_mounts(self, found: Mapping[str, str]) -> Mapping[str, str]:
+        """Where the nodes were mounted when the run first began: noted at the first call, the same from then on."""
+        file = self.path / "mounts.json"
+        if not file.is_file():
+            write_atomically(file, json.dumps({"version": FORMAT_VERSION, "mounts": found}).encode())
+        mounts: Mapping[str, str] = json.loads(file.read_bytes())["mounts"]
+        return mounts
 
     def starts(self) -> list[ProcessId]:
         """The processes that have run it, the last one last; a torn line is left out."""

@@ -148,7 +148,8 @@ class _Loop:
             safety.remove_tree(data_dir)
             data_dir.mkdir()
         try:
-            yield places
+            with safety.staying(folders):
+                yield places
         finally:
             if not self.folder.plan.keep_data:
                 for data_dir in folders:
@@ -156,6 +157,7 @@ class _Loop:
 
     def _check_space(self, step: Step, cost: Cost) -> None:
         nodes = self.claims.get(step.arm, ())
+        safety.check_there(nodes)
         per_node = (cost.space_bytes + cost.kept_bytes) // max(1, len(nodes))
         for path, space_bytes in [(self.folder.path, 0), *((node, per_node - _kept_bytes(node)) for node in nodes)]:
             needed, free = max(0, space_bytes) + RESERVE_BYTES, safety.free_bytes(path)
@@ -182,6 +184,9 @@ def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
     Nodes that are block devices are held for ourselves meanwhile; what was written there stays.
     """
     safety.refuse(folder.plan)
+    kept = [arm.storage.every_node for arm in folder.plan.target.arms if arm.storage]
+    mounts = safety.mount_points(Path(node) for nodes in kept for node in nodes)
+    safety.check_mounts(mounts, folder.first_mounts(mounts))
     claims: dict[str, tuple[Path, ...]] = {}
     for arm in folder.plan.target.arms:
         if arm.storage is not None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from kvbench.errors import KvbenchError, UsageError
+from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.host.machine import rawdevice
 from kvbench.host.machine.blockdev import space_of
+from kvbench.host.machine.mounts import mount_of, parse_mountinfo
 from kvbench.model import Plan
 from kvbench.probes.table import PROBES
 
 _MARKER = ".made-by-kvbench"
+_MOUNTS = Path("/proc/self/mountinfo")
 _TRIES = 5
 
 
@@ -52,6 +56,13 @@ def claim(node: Path, run_id: str) -> Path:
     return folder
 
 
+def check_there(claims: Iterable[Path]) -> None:
+    """Raise KvbenchError when a claimed folder has gone, or one that we did not make stands in its place."""
+    for claim in claims:
+        if not claim.is_block_device() and not _ours(claim):
+            raise KvbenchError(f"{claim} has gone", "mount it again, then resume the run")
+
+
 def release(folder: Path) -> None:
     """Remove a claimed folder and all that is in it. A folder without our marker is left alone."""
     if _ours(folder):
@@ -82,6 +93,51 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         raise KvbenchError(f"{path} cannot be removed", "look at its file system and at who uses it, then remove it")
+
+
+def mount_points(nodes: Iterable[Path]) -> dict[str, str]:
+    """Where the file systems of the nodes are mounted; those that are not there or are block devices are left out."""
+    mounts = parse_mountinfo(_MOUNTS.read_text(errors="replace"))
+    found = {str(node): mount_of(node.resolve(), mounts) for node in nodes if node.is_dir()}
+    return {node: mount.point for node, mount in found.items() if mount}
+
+
+def check_mounts(now: Mapping[str, str], first: Mapping[str, str]) -> None:
+    """Raise KvbenchError when a node lies on another file system than when the run began: its mount is lacking, and
+    pages would go to the disk below."""
+    for node, point in first.items():
+        if now.get(node, point) != point:
+            raise KvbenchError(
+                f"{node} was on the file system mounted at {point} when the run began, and is on {now[node]} now",
+                "mount it again, then resume the run",
+            )
+
+
+@contextmanager
+def staying(folders: Iterable[Path]) -> Iterator[None]:
+    """Raise StepError when a folder was unmounted or removed meanwhile, whatever else came of that."""
+    held = {folder: _identity(folder) for folder in folders}
+    try:
+        yield
+    except (KvbenchError, OSError):
+        _check_stayed(held)
+        raise
+    _check_stayed(held)
+
+
+def _check_stayed(held: Mapping[Path, tuple[int, int]]) -> None:
+    for folder, was in held.items():
+        if _identity(folder) != was:
+            raise StepError(f"{folder} went away while the step ran", "mount it again, then resume the run")
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """Device and number of what a path leads to; no file has these of a path that leads nowhere."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def data_file(place: Path, name: str) -> Path:
