@@ -12,15 +12,15 @@ import ssl
 import struct
 from typing import Protocol
 
-import httptools
-
 from kvbench import clock
 from kvbench.load.poller import Poller
+from kvbench.load.response import NotHttp, ResponseParser
 from kvbench.load.tls import TlsSession
 
 _SO_TIMESTAMPNS = 35  # Linux; Python's socket module does not name it
 _CONTROL_BYTES = socket.CMSG_SPACE(16)
-_READ_BYTES = 256 * 1024
+_READ_BYTES = 64 * 1024
+_WRITABLE = select.EPOLLOUT
 _TIMESPEC = struct.Struct("qq")
 _MORE_TO_COME = b"}\n\n\r\n"  # ends a chunk with a token, and no reply
 _BATCH = 16  # reads parsed at once: cheaper than one by one, and little is left for the end, when all streams end
@@ -66,9 +66,6 @@ class Connection:
     While it is `patient`, tokens that have been read and stamped may wait to be parsed together.
     """
 
-    _buffer = memoryview(bytearray(_READ_BYTES))  # one for all: it is emptied before the next read
-    _buffers = (_buffer,)
-
     def __init__(
         self,
         sock: socket.socket,
@@ -81,7 +78,6 @@ class Connection:
         self.connect_ns = connect_ns
         self.open = True
         self.patient = False
-        self._complete = self._reusable = False
         self._receiver: Receiver | None = None
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0
@@ -93,8 +89,7 @@ class Connection:
     def send(self, message: bytes, receiver: Receiver) -> int:
         """Send a whole request; gives the moment at which its first byte was handed to the kernel."""
         self._receiver, self.patient = receiver, False
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: dict[str, str] = {}
+        self._parser = ResponseParser(receiver.on_status, self._on_body)
         data = self._tls.encrypt(message) if self._tls else message
         self._sent_ns = clock.monotonic_ns()
         self._unsent = memoryview(data)
@@ -131,18 +126,20 @@ class Connection:
             self._unsent = memoryview(b"")  # reading tells why, after what the server still said
 
     def _on_ready(self, events: int) -> None:
-        if events & select.EPOLLOUT:
+        if events & _WRITABLE:
             self._push()
             if not self._unsent:
                 self._poller.also_writable(self._sock.fileno(), False)
-        if events & ~select.EPOLLOUT:
+        if events != _WRITABLE:
             self._read()
 
     def _read(self) -> None:
         try:
-            size, control, _, _ = self._sock.recvmsg_into(self._buffers, _CONTROL_BYTES)
+            received, control, _, _ = self._sock.recvmsg(_READ_BYTES, _CONTROL_BYTES)
             read_ns = clock.monotonic_ns()
-            received = self._tls.decrypt(self._buffer[:size]) if self._tls else self._buffer[:size].tobytes()
+            ended = not received
+            if self._tls:
+                received = self._tls.decrypt(received)
         except BlockingIOError:
             return
         except ssl.SSLError as error:
@@ -151,7 +148,7 @@ class Connection:
         except OSError as error:
             self._lost(error.strerror or str(error))
             return
-        if not size:
+        if ended:
             self._lost("the server closed the connection")
             return
         self._reads.append((received, control, read_ns))
@@ -167,22 +164,20 @@ class Connection:
             self._feed(received)
 
     def _feed(self, received: bytes) -> None:
-        try:
-            if self._receiver is not None:
-                self._parser.feed_data(received)
-            elif received:
+        if self._receiver is None:
+            if received:
                 self.close()  # words that nobody asked for: this connection is out of step
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None  # what our own callbacks raised
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._lost(f"not HTTP: {error}")
-        if self._complete:
-            self._complete = False
+            return
+        try:
+            self._parser.feed(received)
+        except NotHttp as error:
+            self._lost(str(error))
+        if self._parser.complete:
             self._end()
 
     def _end(self) -> None:
         receiver, self._receiver = self._receiver, None
-        if not self._reusable:
+        if not self._parser.reusable:
             self.close()
         if receiver is not None:
             receiver.on_end(self._stamp_ns, "")
@@ -194,19 +189,6 @@ class Connection:
         if receiver is not None:
             receiver.on_end(clock.monotonic_ns(), problem)
 
-    # what httptools calls while it is fed
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        if self._receiver is not None:
-            self._receiver.on_status(self._parser.get_status_code(), self._headers)
-
-    def on_body(self, piece: bytes) -> None:
+    def _on_body(self, piece: bytes) -> None:
         if self._receiver is not None:
             self._receiver.on_body(piece, self._stamp_ns, self._read_ns)
-
-    def on_message_complete(self) -> None:
-        self._complete = True  # acted on when the parser has returned, since the next request brings a new one
-        self._reusable = self._parser.should_keep_alive()  # known in here only

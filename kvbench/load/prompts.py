@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 _FIRST_ID = 10  # below are the ids that models reserve (padding, begin, end)
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _WORDS = ("cache", "page", "token", "prefix", "block", "engine", "storage", "memory", "session", "wave", "node")
 
 
@@ -66,4 +67,4 @@ def _body(request: dict[str, Any]) -> bytes:
 
 
 def _encode(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return _JSON.encode(document).encode()

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic_core import from_json
 
 HEAD_CHARACTERS = 64  # kept of every text, to compare the beginnings of texts of different lengths
-_HEAD_BYTES = 4 * HEAD_CHARACTERS  # in UTF-8, at most
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
 
@@ -29,8 +28,7 @@ class Reply:
     __slots__ = (
         "_after",
         "_before",
-        "_digest",
-        "_head",
+        "_text",
         "cached_tokens",
         "completion_tokens",
         "done_ns",
@@ -59,8 +57,7 @@ class Reply:
         self.error = ""
         self.malformed = ""
         self._before = self._after = b""  # what stood around the text of the last chunk
-        self._head = b""
-        self._digest = blake2b(digest_size=16)
+        self._text = bytearray()
 
     @property
     def ended(self) -> bool:
@@ -70,29 +67,27 @@ class Reply:
     @property
     def output_digest(self) -> str:
         """BLAKE2b of the joined text in UTF-8, as hexadecimal; "" for no text."""
-        return self._digest.hexdigest() if self.token_events else ""
+        return blake2b(self._text, digest_size=16).hexdigest() if self._text else ""
 
     @property
     def output_head(self) -> str:
         """How the text begins."""
-        return self._head.decode("utf-8", "replace")[:HEAD_CHARACTERS]
+        return self._text[: 4 * HEAD_CHARACTERS].decode("utf-8", "replace")[:HEAD_CHARACTERS]
 
     def add(self, payloads: Sequence[bytes], stamp_ns: int) -> None:
         """Take the data of the events of one read.
 
-        Nearly every chunk differs from one before it in its text alone; then the rest has been parsed already, and a
-        text without quote and backslash is its own JSON.
+        Nearly every chunk differs from one before it in one string alone, its text; the rest has been parsed already.
         """
         for payload in payloads:
-            text = payload[len(self._before) : -len(self._after)]
+            before, after = self._before, self._after
             if (
-                text
-                and payload.startswith(self._before)
-                and payload.endswith(self._after)
-                and b'"' not in text
-                and b"\\" not in text
+                before
+                and payload.startswith(before)
+                and payload.endswith(after)
+                and (text := _string(payload[len(before) - 1 : 1 - len(after)]))
             ):
-                self._add_text(text, stamp_ns)
+                self._add_text(text.encode(), stamp_ns)
             else:
                 self._add_event(payload, stamp_ns)
 
@@ -136,9 +131,7 @@ class Reply:
             self.first_token_ns = stamp_ns
         self.last_token_ns = stamp_ns
         self.token_events += 1
-        if len(self._head) < _HEAD_BYTES:
-            self._head += text
-        self._digest.update(text)
+        self._text += text
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:
         if (count := usage.get("prompt_tokens")) is not None:
@@ -183,6 +176,14 @@ def _text(choice: Mapping[str, Any]) -> str:
         return str(reasoning)
     functions = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
+
+
+def _string(literal: bytes) -> str:
+    """The JSON string that begins with this quote, if it is all there is; else ""."""
+    try:
+        return str(from_json(literal))
+    except ValueError:
+        return ""
 
 
 def _document(payload: bytes) -> object:

@@ -38,7 +38,7 @@ class TlsSession:
         self._session.write(plain)
         return self._outgoing.read()
 
-    def decrypt(self, received: memoryview) -> bytes:
+    def decrypt(self, received: bytes) -> bytes:
         """What the other side has said in whole records by now. Raises ssl.SSLError."""
         self._incoming.write(received)
         pieces = []

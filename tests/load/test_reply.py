@@ -65,6 +65,22 @@ def test_what_a_chunk_shares_with_the_one_before_never_hides_what_it_says(chunks
     assert (reply.finish_reason, reply.malformed) == (finish, "")
 
 
+@given(
+    st.lists(
+        st.lists(st.sampled_from([b"a", b'"', b"\\", b"\\ud83d", b"\n", b"\xe7", "缓".encode(), b", "])), max_size=6
+    )
+)
+def test_a_chunk_says_the_same_whatever_came_before_it(texts):
+    chunks = [b'{"choices":[{"delta":{"content":"%b"},"finish_reason":null}]}' % b"".join(text) for text in texts]
+    together, alone = Reply(), [Reply() for _ in chunks]
+    for chunk, reply in zip(chunks, alone, strict=True):
+        together.add([chunk], 1)
+        reply.add([chunk], 1)
+    assert together.token_events == sum(reply.token_events for reply in alone)
+    assert together.malformed == next((reply.malformed for reply in alone if reply.malformed), "")
+    assert together.output_head == "".join(reply.output_head for reply in alone)[:HEAD_CHARACTERS]
+
+
 @pytest.mark.parametrize(
     "payload",
     [b"{", b"[1]", b"1,2", b'"text"', b'{"choices":3}', b'{"choices":["x"]}', b'{"usage":{"completion_tokens":"x"}}'],
