@@ -8,7 +8,7 @@ from typing import Any
 
 from kvbench.errors import UsageError
 from kvbench.fio.parse import parse
-from kvbench.fio.result import FioJob, FioTotal
+from kvbench.fio.result import FioFigures, FioJob, FioTotal
 from kvbench.fio.total import totals
 
 
@@ -60,7 +60,7 @@ def _total(total: FioTotal) -> dict[str, Any]:
     return {"jobs": total.jobs, **_figures(total), "window": total.window, "note": total.note}
 
 
-def _figures(of: FioJob | FioTotal) -> dict[str, Any]:
+def _figures(of: FioFigures) -> dict[str, Any]:
     return {
         "bytes": of.bytes,
         "runtime_s": of.runtime_s,

@@ -133,7 +133,6 @@ def _jobs(row: Mapping[str, Any], report: Mapping[str, Any]) -> list[FioJob]:
 def _job(row: Mapping[str, Any], section: Mapping[str, Any], direction: Direction, report: Mapping[str, Any]) -> FioJob:
     io_bytes, ios = _io_bytes(section), _count(section.get("total_ios")) or 0
     runtime_ms, start_ms = _count(section.get("runtime")), _count(row.get("job_start"))
-    runtime_s = runtime_ms / 1000 if runtime_ms else None
     latency = _latency(section, version_of(report.get("fio version")))
     errors = _count(row.get("total_err")) or (1 if _count(row.get("error")) else 0)
     host = ":".join(str(row[key]) for key in ("hostname", "port") if isinstance(row.get(key), str | int))
@@ -142,9 +141,7 @@ def _job(row: Mapping[str, Any], section: Mapping[str, Any], direction: Directio
         host=_text(host),
         direction=direction,
         bytes=io_bytes,
-        runtime_s=runtime_s,
-        bandwidth_bytes_per_s=io_bytes / runtime_s if runtime_s and io_bytes is not None else None,
-        iops=ios / runtime_s if runtime_s else None,
+        runtime_s=runtime_ms / 1000 if runtime_ms else None,
         ios=ios,
         latency_ns=latency.percentiles_ns,
         latency_kind=latency.kind,

@@ -10,28 +10,39 @@ Direction = Literal["read", "write", "trim", "mixed"]
 LatencyKind = Literal["clat", "lat", ""]  # completion; submission and completion; none recorded
 
 
-@dataclass(frozen=True, slots=True)
-class FioJob:
-    """One direction of one job (or of a group of jobs that fio reports as one).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioFigures:
+    """What was moved in one direction. `latency_ns` maps a percentile to nanoseconds, nearest rank over `latency_n`
+    I/Os."""
 
-    `bandwidth_bytes_per_s` is bytes ÷ runtime and `iops` is I/Os ÷ runtime: fio's `bw_mean` and `iops_mean` are means
-    of samples, perhaps of one job only. Both are None when there was no runtime. `latency_ns` maps a percentile to
-    nanoseconds, nearest rank over `latency_n` I/Os; `bins` is fio's histogram, nanoseconds → count.
-    `problem` says why the figures do not count, `notes` what is odd about them; `trusted` is False for reads that may
-    have come from the page cache.
-    """
-
-    name: str
-    host: str
     direction: Direction
     bytes: int | None
     runtime_s: float | None
-    bandwidth_bytes_per_s: float | None
-    iops: float | None
     ios: int
     latency_ns: Mapping[float, int]
     latency_kind: LatencyKind
     latency_n: int
+
+    @property
+    def bandwidth_bytes_per_s(self) -> float | None:
+        """Bytes ÷ runtime: fio's `bw_mean` and `iops_mean` are means of samples, perhaps of one job only."""
+        return self.bytes / self.runtime_s if self.runtime_s and self.bytes is not None else None
+
+    @property
+    def iops(self) -> float | None:
+        return self.ios / self.runtime_s if self.runtime_s else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioJob(FioFigures):
+    """One direction of one job (or of a group of jobs that fio reports as one).
+
+    `bins` is fio's histogram, nanoseconds → count. `problem` says why the figures do not count, `notes` what is odd
+    about them; `trusted` is False for reads that may have come from the page cache.
+    """
+
+    name: str
+    host: str
     errors: int
     options: Mapping[str, str]
     bins: Mapping[int, int] = field(default_factory=dict)
@@ -58,19 +69,10 @@ class FioResult:
     diagnostics: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FioTotal:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FioTotal(FioFigures):
     """One direction over several jobs or hosts. `window` says what `runtime_s` is; `note` why a figure is absent."""
 
-    direction: Direction
     jobs: int
-    bytes: int | None
-    runtime_s: float | None
     window: str
-    bandwidth_bytes_per_s: float | None
-    iops: float | None
-    ios: int
-    latency_ns: Mapping[float, int]
-    latency_kind: LatencyKind
-    latency_n: int
     note: str = ""

@@ -20,18 +20,14 @@ def total(jobs: Sequence[FioJob], direction: Direction) -> FioTotal:
     parts = [job for job in jobs if job.direction == direction]
     runtime_s, window = _window(parts)
     sizes = [job.bytes for job in parts if job.bytes is not None]
-    size = sum(sizes) if len(sizes) == len(parts) else None
-    ios = sum(job.ios for job in parts)
     latency_ns, kind, latency_n, note = _latency(parts)
     return FioTotal(
         direction=direction,
         jobs=len(parts),
-        bytes=size,
+        bytes=sum(sizes) if len(sizes) == len(parts) else None,
         runtime_s=runtime_s,
         window=window,
-        bandwidth_bytes_per_s=size / runtime_s if runtime_s and size is not None else None,
-        iops=ios / runtime_s if runtime_s else None,
-        ios=ios,
+        ios=sum(job.ios for job in parts),
         latency_ns=latency_ns,
         latency_kind=kind,
         latency_n=latency_n,

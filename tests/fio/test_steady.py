@@ -39,7 +39,7 @@ def context(tmp_path: Path) -> Context:
 def answer(bandwidth: float) -> FioResult:
     job = FioJob(
         name="steady-write.0", host="", direction="write", bytes=int(bandwidth), runtime_s=1.0,
-        bandwidth_bytes_per_s=bandwidth, iops=1.0, ios=1, latency_ns={99: 1000}, latency_kind="clat", latency_n=1,
+        ios=1, latency_ns={99: 1000}, latency_kind="clat", latency_n=1,
         errors=0, options={},
     )  # fmt: skip
     return FioResult(True, "", ("fio was short of time",), "fio-3.33", (job,))

@@ -9,7 +9,10 @@ import pytest
 from kvbench.fio.result import FioJob
 from kvbench.fio.total import total, totals
 
-JOB = FioJob("a", "", "read", 1000, 10.0, 100.0, 1.0, 10, {50.0: 7}, "clat", 10, 0, {})
+JOB = FioJob(
+    name="a", host="", direction="read", bytes=1000, runtime_s=10.0, ios=10, latency_ns={50.0: 7}, latency_kind="clat",
+    latency_n=10, errors=0, options={},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
