@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kvbench.errors import StepError
 from kvbench.host.machine.mounts import Mount, mount_of, parse_mountinfo
+from kvbench.host.machine.sysfs import content
 
 _SLASH = Path("/")
 _SECTOR_BYTES = 512  # of the stat file, whatever the device's own block size (Documentation/block/stat.rst)
@@ -179,7 +180,7 @@ def _descend(folder: Path, root: Path) -> tuple[list[BlockDevice], list[str]]:
     """Leaves under one device's folder in /sys, and what else on the way there keeps the medium unproven."""
     if (folder / "partition").exists():
         return _descend(folder.parent, root)
-    if backing := _text(folder / "loop/backing_file"):
+    if backing := content(folder / "loop/backing_file"):
         under = medium_of(Path(backing), root)
         return list(under.devices), [] if under.devices else [f"{folder.name} is a loop device: {under.why_unproven}"]
     slaves = sorted((folder / "slaves").iterdir()) if (folder / "slaves").is_dir() else []
@@ -193,22 +194,22 @@ def _counting_paths(folder: Path, root: Path) -> list[Path]:
     """The hidden paths of an NVMe multipath namespace that has a file system and yet has counted no I/O."""
     subsystem, namespace, number = folder.name.rpartition("n")
     paths = sorted((root / "sys/class/block").glob(f"{subsystem}c[0-9]*{namespace}{number}"))
-    if not paths or parse_stat(_text(folder / "stat")).read_ios:
+    if not paths or parse_stat(content(folder / "stat")).read_ios:
         return []
     return [path.resolve() for path in paths]
 
 
 def _describe(folder: Path) -> BlockDevice:
-    vendor, model = _text(folder / "device/vendor"), _text(folder / "device/model")
+    vendor, model = content(folder / "device/vendor"), content(folder / "device/model")
     if not vendor.startswith("0x"):  # of SCSI; a PCI function has a number there
         model = f"{vendor} {model}".strip()
     why = _why_virtual(folder.name, model)
-    block, rotational = _text(folder / "queue/logical_block_size"), _text(folder / "queue/rotational")
+    block, rotational = content(folder / "queue/logical_block_size"), content(folder / "queue/rotational")
     return BlockDevice(
         name=folder.name,
-        major_minor=_text(folder / "dev"),
+        major_minor=content(folder / "dev"),
         model=model,
-        serial=_text(folder / "device/serial") or _text(folder / "serial") or _scsi_serial(folder),
+        serial=content(folder / "device/serial") or content(folder / "serial") or _scsi_serial(folder),
         rotational=rotational == "1" if rotational else None,
         virtual=bool(why),
         why_unproven=why,
@@ -229,7 +230,7 @@ def _why_virtual(name: str, model: str) -> str:
 def _transport(folder: Path) -> str:
     if folder.name.startswith("nvme"):
         controllers = (folder / "device").glob("nvme*/transport")  # below a multipath namespace
-        paths = {_text(file) for file in (folder / "device/transport", *controllers)} - {""}
+        paths = {content(file) for file in (folder / "device/transport", *controllers)} - {""}
         return "-".join(["nvme", *sorted(paths)])
     marks = {"virtio": "virtio", "usb": "usb", "rport-": "fc", "session": "iscsi", "end_device-": "sas", "ata": "sata"}
     parts = folder.parts
@@ -269,11 +270,3 @@ def parse_stat(text: str) -> Counters:
         in_flight=fields[8],
         io_ms=fields[9],
     )
-
-
-def _text(file: Path) -> str:
-    """A small file of /sys, or "" where there is none: attributes differ between drivers and kernels."""
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from kvbench.host.machine.blockdev import BlockDevice
 from kvbench.host.machine.identity import Identity
-from kvbench.host.machine.loose import number, text, whole
+from kvbench.host.machine.loose import number, whole
+from kvbench.host.machine.sysfs import attribute
 
 _SLASH = Path("/")
 _SECTOR_BYTES = 512  # of the size file, whatever the device's own block size
@@ -66,11 +67,11 @@ def observe(leaf: BlockDevice, root: Path = _SLASH) -> Device:
     """What /sys tells of a leaf device."""
     folder = (root / "sys/class/block" / leaf.name).resolve()
     controllers = _controllers(folder)
-    sectors = whole(_read(folder / "size"))
+    sectors = whole(attribute(folder / "size"))
     firmware = next(
-        (rev for path in controllers if (rev := _read(path / "firmware_rev"))), _read(folder / "device/rev")
+        (rev for path in controllers if (rev := attribute(path / "firmware_rev"))), attribute(folder / "device/rev")
     )
-    scheduler = re.search(r"\[(\S+)\]", _read(folder / "queue/scheduler"))
+    scheduler = re.search(r"\[(\S+)\]", attribute(folder / "queue/scheduler"))
     return Device(
         name=leaf.name,
         identity=Identity(
@@ -85,7 +86,7 @@ def observe(leaf: BlockDevice, root: Path = _SLASH) -> Device:
         numa_node=next((node for path in controllers or [folder] if (node := numa_node(path)) is not None), None),
         links=tuple(link for path in controllers or [folder] if (link := pcie_link(path))),
         paths=tuple(_path(controller, folder.name) for controller in controllers),
-        multipath_policy=_read(folder / "device/iopolicy"),
+        multipath_policy=attribute(folder / "device/iopolicy"),
         why_unproven=leaf.why_unproven,
     )
 
@@ -102,10 +103,10 @@ def _path(controller: Path, namespace: str) -> NvmePath:
     states = sorted(controller.glob(f"{head[1]}c*{head[2]}/ana_state")) if head else []
     return NvmePath(
         controller=controller.name,
-        transport=_read(controller / "transport"),
-        address=_read(controller / "address"),
-        state=_read(controller / "state"),
-        ana_state=_read(states[0]) if states else "",
+        transport=attribute(controller / "transport"),
+        address=attribute(controller / "address"),
+        state=attribute(controller / "state"),
+        ana_state=attribute(states[0]) if states else "",
     )
 
 
@@ -114,8 +115,9 @@ def pcie_link(folder: Path) -> Link | None:
     for above in _upwards(folder):
         if not (above / "max_link_speed").exists():
             continue
-        speeds = [number(_read(above / name)) for name in ("current_link_speed", "max_link_speed")]  # "16.0 GT/s PCIe"
-        widths = [whole(_read(above / name)) for name in ("current_link_width", "max_link_width")]
+        # "16.0 GT/s PCIe"
+        speeds = [number(attribute(above / name)) for name in ("current_link_speed", "max_link_speed")]
+        widths = [whole(attribute(above / name)) for name in ("current_link_width", "max_link_width")]
         if speeds[0] is None or speeds[1] is None or not widths[0] or not widths[1]:
             return None
         return Link(above.name, speeds[0], widths[0], speeds[1], widths[1])
@@ -124,7 +126,7 @@ def pcie_link(folder: Path) -> Link | None:
 
 def numa_node(folder: Path) -> int | None:
     """The NUMA node that a device hangs on; None on a machine with one node, which says −1."""
-    told = (number(_read(above / "numa_node")) for above in _upwards(folder))
+    told = (number(attribute(above / "numa_node")) for above in _upwards(folder))
     return next((int(node) for node in told if node is not None and node >= 0), None)
 
 
@@ -134,10 +136,3 @@ def _upwards(folder: Path) -> Iterator[Path]:
         if above.name in ("devices", "sys"):
             return
         yield above
-
-
-def _read(file: Path) -> str:
-    try:
-        return text(file.read_text(errors="replace"))
-    except OSError:
-        return ""

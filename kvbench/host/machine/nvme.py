@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvbench.host.machine.identity import Identity
-from kvbench.host.machine.loose import first_object, mapping, mappings, number, text, whole
-from kvbench.host.machine.smart import DATA_UNIT_BYTES, Smart
+from kvbench.host.machine.loose import first_object, mappings, number, text, whole
+from kvbench.host.machine.smart import Smart, of_nvme
 
 _PATH_NODE = re.compile(r"nvme\d+c\d+n\d+\Z")  # a hidden path of a multipath namespace, not a disk of its own
 _ZERO_CELSIUS_K = 273
@@ -64,27 +64,10 @@ def _identity(controller: Mapping[str, Any], namespace: Mapping[str, Any]) -> Id
 
 def parse_smart_log(output: str) -> Smart:
     """`nvme smart-log -o json`. Numbers come as integers, floats or text, and in 2.11 the warning as an object."""
-    log = mapping(first_object(output))
-    warning = whole(log.get("critical_warning"))
-    if warning is None:
+    log = first_object(output)
+    if whole(log.get("critical_warning")) is None:
         return Smart(why_absent="nvme smart-log gave no health log")
-    return Smart(
-        critical_warning=warning,
-        media_errors=whole(log.get("media_errors")),
-        available_spare_share=_share(log.get("avail_spare")),
-        spare_threshold_share=_share(log.get("spare_thresh")),
-        wear_share=_share(log.get("percent_used", log.get("percentage_used"))),
-        error_log_entries=whole(log.get("num_err_log_entries")),
-        temperature_c=_celsius(log.get("temperature")),
-        read_bytes=_data_units(log.get("data_units_read")),
-        written_bytes=_data_units(log.get("data_units_written")),
-        power_on_hours=whole(log.get("power_on_hours")),
-    )
-
-
-def _share(percent: object) -> float | None:
-    found = whole(percent)
-    return None if found is None else found / 100
+    return Smart(**of_nvme(log, _celsius(log.get("temperature"))))
 
 
 def _celsius(kelvin: object) -> float | None:
@@ -92,8 +75,3 @@ def _celsius(kelvin: object) -> float | None:
     found = number(kelvin)
     celsius = None if found is None else found - _ZERO_CELSIUS_K
     return celsius if celsius is not None and -40 <= celsius <= 120 else None
-
-
-def _data_units(units: object) -> int | None:
-    found = whole(units)
-    return None if found is None else found * DATA_UNIT_BYTES

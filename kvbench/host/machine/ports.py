@@ -9,6 +9,7 @@ from pathlib import Path
 from kvbench.host.machine.devices import Device, Link, NvmePath, pcie_link
 from kvbench.host.machine.loose import number, text, whole
 from kvbench.host.machine.rdma import RdmaPort
+from kvbench.host.machine.sysfs import attribute
 from kvbench.tolerant_json import documents
 
 _SLASH = Path("/")
@@ -29,10 +30,10 @@ def observe(interface: str, rdma: Sequence[RdmaPort], root: Path = _SLASH) -> Po
     """One interface as /sys describes it."""
     folder = root / "sys/class/net" / interface
     on_it = next((port for port in rdma if port.interface == interface), None)
-    megabits = number(_read(folder / "speed"))  # −1 when it is down, and for virtual ones
+    megabits = number(attribute(folder / "speed"))  # −1 when it is down, and for virtual ones
     return Port(
         interface=interface,
-        mtu=whole(_read(folder / "mtu")),
+        mtu=whole(attribute(folder / "mtu")),
         rate_gbit_s=on_it.rate_gbit_s if on_it else megabits / 1000 if megabits and megabits > 0 else None,
         link=pcie_link(folder.resolve()),
         rdma=on_it,
@@ -52,10 +53,3 @@ def _address(path: NvmePath) -> dict[str, str]:
 def parse_route(output: str) -> str:
     """The interface in the output of `ip -json route get ADDRESS`, or ""."""
     return next((text(row.get("dev")) for value in documents(output)[0] for row in value if isinstance(row, dict)), "")
-
-
-def _read(file: Path) -> str:
-    try:
-        return text(file.read_text(errors="replace"))
-    except OSError:
-        return ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kvbench.host.machine.loose import number, text, whole
+from kvbench.host.machine.sysfs import attribute
 
 _SLASH = Path("/")
 _ERRORS = re.compile(
@@ -44,25 +45,18 @@ def _observe(folder: Path) -> RdmaPort:
     return RdmaPort(
         device=device.name,
         port=int(folder.name),
-        state=_read(folder / "state").partition(":")[2].strip().title(),  # "4: ACTIVE"
-        rate_gbit_s=number(_read(folder / "rate")),  # "100 Gb/sec (4X EDR)"
-        link_layer=_read(folder / "link_layer"),
-        firmware=_read(device / "fw_ver"),
+        state=attribute(folder / "state").partition(":")[2].strip().title(),  # "4: ACTIVE"
+        rate_gbit_s=number(attribute(folder / "rate")),  # "100 Gb/sec (4X EDR)"
+        link_layer=attribute(folder / "link_layer"),
+        firmware=attribute(device / "fw_ver"),
         interface=interfaces[0] if interfaces else "",
         counters={
             file.name: value
             for group in ("counters", "hw_counters")
             for file in sorted((folder / group).glob("*"))
-            if _ERRORS.search(file.name) and (value := whole(_read(file))) is not None
+            if _ERRORS.search(file.name) and (value := whole(attribute(file))) is not None
         },
     )
-
-
-def _read(file: Path) -> str:
-    try:
-        return text(file.read_text(errors="replace"))
-    except OSError:
-        return ""
 
 
 def parse_ibstat(output: str) -> tuple[RdmaPort, ...]:

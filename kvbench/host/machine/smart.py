@@ -55,7 +55,7 @@ def parse_smartctl(output: str, exit_status: int | None = None) -> tuple[Identit
         return Identity(), Smart(why_absent="; ".join(filter(None, messages)) or "smartctl gave no report")
     notes = (*messages, *(said for bit, said in _EXIT_BITS.items() if status & 1 << bit))
     log = mapping(report.get("nvme_smart_health_information_log"))
-    counters = _of_nvme(log) if log else _of_others(report, bool(status & _FAILING))
+    counters = of_nvme(log, number(log.get("temperature"))) if log else _of_others(report, bool(status & _FAILING))
     missing = "" if any(value is not None for value in counters.values()) else "the drive keeps no health log"
     return _identity(report), Smart(**counters, why_absent=missing, notes=tuple(filter(None, notes)))
 
@@ -71,41 +71,39 @@ def _identity(report: Mapping[str, Any]) -> Identity:
     )
 
 
-def _of_nvme(log: Mapping[str, Any]) -> dict[str, Any]:
-    """Here, unlike in nvme-cli's JSON, the temperature is in degrees Celsius."""
-    percent = {name: whole(log.get(name)) for name in _PERCENT}
-    units = {name: whole(log.get(name)) for name in ("data_units_read", "data_units_written")}
+def of_nvme(log: Mapping[str, Any], temperature_c: float | None) -> dict[str, Any]:
+    """The NVMe health log, by nvme-cli's names or smartctl's. They give the temperature in units of their own."""
     return {
         "critical_warning": whole(log.get("critical_warning")),
         "media_errors": whole(log.get("media_errors")),
-        **{_PERCENT[name]: None if value is None else value / 100 for name, value in percent.items()},
+        "available_spare_share": _share(log, "avail_spare", "available_spare"),
+        "spare_threshold_share": _share(log, "spare_thresh", "available_spare_threshold"),
+        "wear_share": _share(log, "percent_used", "percentage_used"),
         "error_log_entries": whole(log.get("num_err_log_entries")),
-        "temperature_c": number(log.get("temperature")),
-        "read_bytes": _times(units["data_units_read"], DATA_UNIT_BYTES),
-        "written_bytes": _times(units["data_units_written"], DATA_UNIT_BYTES),
+        "temperature_c": temperature_c,
+        "read_bytes": _data_units(log.get("data_units_read")),
+        "written_bytes": _data_units(log.get("data_units_written")),
         "power_on_hours": whole(log.get("power_on_hours")),
     }
 
 
-_PERCENT = {
-    "available_spare": "available_spare_share",
-    "available_spare_threshold": "spare_threshold_share",
-    "percentage_used": "wear_share",
-}
+def _share(log: Mapping[str, Any], *names: str) -> float | None:
+    percent = next((whole(log[name]) for name in names if name in log), None)
+    return None if percent is None else percent / 100
 
 
-def _times(count: int | None, size_bytes: int) -> int | None:
-    return None if count is None else count * size_bytes
+def _data_units(units: object) -> int | None:
+    found = whole(units)
+    return None if found is None else found * DATA_UNIT_BYTES
 
 
 def _of_others(report: Mapping[str, Any], failing: bool) -> dict[str, Any]:
     """SATA and SAS drives: the verdict of the drive, its uncorrected errors, temperature and hours."""
     passed = mapping(report.get("smart_status")).get("passed")
-    endurance = whole(report.get("scsi_percentage_used_endurance_indicator"))
     return {
         "critical_warning": int(failing or passed is False) if isinstance(passed, bool) or failing else None,
         "media_errors": _ata_media_errors(report) if "ata_smart_attributes" in report else _scsi_media_errors(report),
-        "wear_share": None if endurance is None else endurance / 100,
+        "wear_share": _share(report, "scsi_percentage_used_endurance_indicator"),
         "error_log_entries": _ata_error_log(report),
         "temperature_c": number(mapping(report.get("temperature")).get("current")),
         "power_on_hours": whole(mapping(report.get("power_on_time")).get("hours")),
@@ -115,13 +113,18 @@ def _of_others(report: Mapping[str, Any], failing: bool) -> dict[str, Any]:
 def _ata_media_errors(report: Mapping[str, Any]) -> int | None:
     table = mappings(mapping(report.get("ata_smart_attributes")).get("table"))
     found = [whole(mapping(row.get("raw")).get("value")) for row in table if row.get("id") in _ATA_MEDIA_ERRORS]
-    return sum(value for value in found if value is not None) if any(value is not None for value in found) else None
+    return _known_sum(found)
 
 
 def _scsi_media_errors(report: Mapping[str, Any]) -> int | None:
     log = mapping(report.get("scsi_error_counter_log"))
     found = [whole(mapping(log.get(way)).get("total_uncorrected_errors")) for way in ("read", "write", "verify")]
-    return sum(value for value in found if value is not None) if any(value is not None for value in found) else None
+    return _known_sum(found)
+
+
+def _known_sum(found: list[int | None]) -> int | None:
+    known = [value for value in found if value is not None]
+    return sum(known) if known else None
 
 
 def _ata_error_log(report: Mapping[str, Any]) -> int | None:

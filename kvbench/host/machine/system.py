@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kvbench import process
 from kvbench.errors import StepError
+from kvbench.host.machine.sysfs import content
 
 TOOLS = {"fio": "--version", "nvme": "version", "smartctl": "--version"}  # and what makes each say its version
 _SLASH = Path("/")
@@ -48,19 +49,19 @@ class Tool:
 def observe(root: Path = _SLASH) -> Machine:
     """The machine as the kernel describes it."""
     devices = root / "sys/devices/system"
-    cpuinfo = _text(root / "proc/cpuinfo")
-    governors = {_text(file) for file in devices.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")} - {""}
+    cpuinfo = content(root / "proc/cpuinfo")
+    governors = {content(file) for file in devices.glob("cpu/cpu[0-9]*/cpufreq/scaling_governor")} - {""}
     return Machine(
         kernel=platform.release(),
         architecture=platform.machine(),
-        distribution=parse_distribution(_text(root / "etc/os-release")),
+        distribution=parse_distribution(content(root / "etc/os-release")),
         cpu_model=parse_cpu_model(cpuinfo),
         virtual=bool(re.search(r"^flags\s*:.*\bhypervisor\b", cpuinfo, re.MULTILINE)),
         processors=len(os.sched_getaffinity(0)),
-        memory_bytes=parse_memory_bytes(_text(root / "proc/meminfo")),
+        memory_bytes=parse_memory_bytes(content(root / "proc/meminfo")),
         numa_nodes=len(list(devices.glob("node/node[0-9]*"))) or 1,
         governors=tuple(sorted(governors)),
-        clock_source=_text(devices / "clocksource/clocksource0/current_clocksource"),
+        clock_source=content(devices / "clocksource/clocksource0/current_clocksource"),
         clock_synchronised=_clock_synchronised(),
     )
 
@@ -87,7 +88,7 @@ def parse_memory_bytes(meminfo: str, key: str = "MemTotal") -> int:
 
 def available_memory_bytes() -> int:
     """Memory that programs can still take without swapping, as the kernel estimates it. Raises StepError."""
-    return parse_memory_bytes(_text(_SLASH / "proc/meminfo"), "MemAvailable")
+    return parse_memory_bytes(content(_SLASH / "proc/meminfo"), "MemAvailable")
 
 
 def find_tools() -> dict[str, Tool | None]:
@@ -124,10 +125,3 @@ def _clock_synchronised() -> bool | None:
     if ctypes.CDLL(None).adjtimex(ctypes.byref(answer)) < 0:
         return None
     return not answer.status & _STA_UNSYNC
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
