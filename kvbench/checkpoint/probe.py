@@ -6,7 +6,7 @@ the time is that of the slowest rank, the throughput of a rank the smallest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from threading import Event
@@ -53,7 +53,7 @@ def measure(step: Step, context: Context) -> Measured:
     setup = _set_up(step, context)
     why_not = torch_save.why_unavailable(setup.params.python) if setup.params.writer == "torch" else ""
     pressure = read_pressure()
-    moved, device_bytes = ((), None) if why_not else _ACCESS[setup.params.access](setup)
+    moved, device_bytes = ((), None) if why_not else (_save if setup.params.access == "save" else _load)(setup)
     seen = figures.Seen(
         moved=moved,
         device_bytes=device_bytes if setup.devices else None,
@@ -101,26 +101,13 @@ def _save(setup: _Setup) -> tuple[Sequence[Moved], int]:
 
 
 def _load(setup: _Setup) -> tuple[Sequence[Moved], int]:
+    """All models at once, or one after the other."""
     _make_cold(setup)
     setup.context.progress("loading", None)
     before = read_counters(setup.devices)
-    moved = _at_once(setup, setup.shards, shards.read)
+    turns = [[shard] for shard in setup.shards] if setup.params.access == "switch" else [setup.shards]
+    moved = [one for turn in turns for one in _at_once(setup, turn, shards.read)]
     return moved, bytes_read_between(before, read_counters(setup.devices))
-
-
-def _switch(setup: _Setup) -> tuple[Sequence[Moved], int]:
-    _make_cold(setup)
-    setup.context.progress("switching", None)
-    before = read_counters(setup.devices)
-    moved = [one for shard in setup.shards for one in _at_once(setup, [shard], shards.read)]
-    return moved, bytes_read_between(before, read_counters(setup.devices))
-
-
-_ACCESS: Mapping[str, Callable[[_Setup], tuple[Sequence[Moved], int]]] = {
-    "save": _save,
-    "load": _load,
-    "switch": _switch,
-}
 
 
 def _make_cold(setup: _Setup) -> None:

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from threading import Event
 from typing import Literal
@@ -24,7 +23,7 @@ import numpy as np
 from kvbench import clock
 from kvbench.store import pagefile
 from kvbench.store.content import BLOCK_BYTES, PageContent
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 
 CHUNK_BYTES = 16 * 2**20
 _BUFFERS = 2  # one is filled or checked while the other is in its I/O
@@ -58,7 +57,7 @@ class Shard:
         return PageContent(CHUNK_BYTES - BLOCK_BYTES, self.salt)
 
     def key(self, number: int) -> PageKey:
-        return PageKey(blake2b(f"{self.path.name}/{number}".encode(), digest_size=DIGEST_BYTES).digest(), 0)
+        return PageKey.named(f"{self.path.name}/{number}")
 
 
 @dataclass(frozen=True, slots=True)

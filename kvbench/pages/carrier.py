@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from kvbench.errors import StepError
 from kvbench.pages.figures import Transfer
 from kvbench.pages.loop import ClosedLoop
 from kvbench.probes.context import Context
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 from kvbench.store.protocol import Delete, Io, Read, Write
 from kvbench.store.real import FaultReport, RealNodes
 
@@ -31,7 +30,7 @@ class Pages:
     page_bytes: int
 
     def key(self, number: int) -> PageKey:
-        return PageKey(blake2b(f"{self.folder}/{number}".encode(), digest_size=DIGEST_BYTES).digest(), 0)
+        return PageKey.named(f"{self.folder}/{number}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,8 @@ class Carrier:
     def _nodes(self, pages: Pages, depth: int, commands: Iterator[Io], pool: Sequence[Path]) -> Iterator[ClosedLoop]:
         """The nodes with `depth` I/Os under way, and the loop that keeps them so."""
         storage, folders = self.context.storage, [folder / pages.folder for folder in pool]
-        workers = -(-depth // len(folders)) + _SPARE_WORKERS
-        loop = ClosedLoop(commands, workers * len(folders))
+        each = workers(depth, len(folders))
+        loop = ClosedLoop(commands, each * len(folders))
         with RealNodes(
             folders,
             pages.page_bytes,
@@ -105,7 +104,7 @@ class Carrier:
             on_io=loop.on_io,
             direct=storage.direct,
             rate_limit_bytes_per_s=storage.rate_limit_bytes_per_s,
-            workers_per_node=workers,
+            workers_per_node=each,
             queue_depth=depth,
             salt=self.salt,
             compressible_share=self.compressible_share,
@@ -125,6 +124,11 @@ class Carrier:
                 f"{phase}: {bad} of {len(writes.ended)} pages could not be written: {first.path.name}: {first.detail}"
             )
         return writes
+
+
+def workers(depth: int, nodes: int) -> int:
+    """Of a node, for so many I/Os under way on all."""
+    return -(-depth // nodes) + _SPARE_WORKERS
 
 
 def _ring(pages: Pages, nodes: int) -> Iterator[Io]:

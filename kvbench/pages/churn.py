@@ -20,6 +20,7 @@ from kvbench.host.health import smart_counters
 from kvbench.host.machine.blockdev import BlockDevice, Counters, media_of, read_counters
 from kvbench.model import Step, Storage
 from kvbench.pages import churn_figures as figures
+from kvbench.pages.carrier import workers
 from kvbench.pages.fault import Fault, Hook, marked
 from kvbench.pages.timeline import Kind, Timeline
 from kvbench.pages.turnover import Turnover
@@ -33,7 +34,6 @@ from kvbench.units import format_bytes
 
 KEEP_FREE_BYTES = 128 * 2**20  # a slice stops before it takes the last of a file system
 FAULT_AT_SHARE = 1 / 3  # of the slice: when a hook is run, with as much before it to compare with, and more after it
-_SPARE_WORKERS = 2  # a node: they fill and check pages while others are in their I/O
 _WATCH_S = 0.5
 _AFTER_FAILURE_S = 0.01  # a path that is down fails I/Os at once, and without end
 _DRAIN_S = 600.0  # after its end, for I/O that an outage holds back
@@ -193,17 +193,12 @@ def _set_up(step: Step, context: Context, devices: tuple[BlockDevice, ...], bega
         context=context,
         storage=storage,
         params=params,
-        turnover=Turnover(nodes, pages, _workers(params, nodes) * nodes, step.seed, interval_ns),
+        turnover=Turnover(nodes, pages, workers(params.queue_depth, nodes) * nodes, step.seed, interval_ns),
         timeline=Timeline(params.page_bytes),
         devices=devices,
         end_ns=began_ns + slice_ns,
         hook=hook,
     )
-
-
-def _workers(params: ChurnParams, nodes: int) -> int:
-    """A node's."""
-    return -(-params.queue_depth // nodes) + _SPARE_WORKERS
 
 
 def _drive(going: _Slice) -> None:
@@ -217,7 +212,7 @@ def _drive(going: _Slice) -> None:
         on_io=going.note_io,
         direct=going.storage.direct,
         rate_limit_bytes_per_s=going.storage.rate_limit_bytes_per_s,
-        workers_per_node=_workers(params, len(context.data_dirs)),
+        workers_per_node=workers(params.queue_depth, len(context.data_dirs)),
         queue_depth=params.queue_depth,
         salt=f"{context.run_dir.name}/{going.step.id}/{context.attempt}".encode(),
         compressible_share=params.compressible_share,

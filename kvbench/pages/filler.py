@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from hashlib import blake2b
 from pathlib import Path
 
 from kvbench import safety
@@ -11,7 +10,7 @@ from kvbench.errors import StepError
 from kvbench.host.activity.arraycache import ArrayCache
 from kvbench.pages.loop import ClosedLoop
 from kvbench.probes.context import Context
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 from kvbench.store.protocol import Io, Read, Status, Write
 from kvbench.store.real import FaultReport, RealNodes
 
@@ -30,7 +29,7 @@ def read_through(cache: ArrayCache, context: Context) -> int:
     folders = [folder / FOLDER for folder in context.lasting_dirs]
     if not cache.filler_bytes or not folders:
         return 0
-    pages = [_key(number) for number in range(-(-cache.filler_bytes // PAGE_BYTES))]
+    pages = [PageKey.named(f"{FOLDER}/{number}") for number in range(-(-cache.filler_bytes // PAGE_BYTES))]
     if not all((folder / _DONE).exists() for folder in folders):
         context.progress("writing what the array's cache is emptied with", None)
         for folder in folders:
@@ -41,10 +40,6 @@ def read_through(cache: ArrayCache, context: Context) -> int:
     context.progress("emptying the array's cache", None)
     _carry_out(context, folders, (Read(io, io % len(folders), page) for io, page in enumerate(pages)))
     return len(pages) * PAGE_BYTES
-
-
-def _key(number: int) -> PageKey:
-    return PageKey(blake2b(f"{FOLDER}/{number}".encode(), digest_size=DIGEST_BYTES).digest(), 0)
 
 
 def _carry_out(context: Context, folders: list[Path], commands: Iterator[Io]) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from hashlib import blake2b
 
 from kvbench.store.core import Delete, Done, Read, Status, Write
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 
 PageIo = Read | Write | Delete
 
@@ -87,8 +86,7 @@ class Turnover:
                 return
 
     def _begin(self, kind: type[PageIo], number: int) -> PageIo:
-        digest = blake2b(f"{self._seed}/{number}".encode(), digest_size=DIGEST_BYTES).digest()
-        command = kind(self._next_io, number % self._nodes, PageKey(digest, 0))
+        command = kind(self._next_io, number % self._nodes, PageKey.named(f"{self._seed}/{number}"))
         self._under_way[command.io] = command, number
         self._next_io += 1
         return command

@@ -32,6 +32,11 @@ class PageKey(NamedTuple):
         return f"{self.digest.hex()}.r{self.rank}"
 
     @classmethod
+    def named(cls, name: str) -> PageKey:
+        """Of a page that stands for no tokens: one of its own for every name."""
+        return cls(_digest(name.encode()), 0)
+
+    @classmethod
     def from_file_name(cls, name: str) -> PageKey | None:
         """The key of a page's file, or None for a file that is not a page."""
         match = _FILE_NAME.match(name)
