@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import random
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from kvbench.errors import KvbenchError, StepError
 from kvbench.journal import RunFolder, to_json
 from kvbench.judge.verdict import judge
 from kvbench.model import Arm, Engine, Measurement, Outcome, Step, Storage, Target
-from kvbench.probes.context import Context
+from kvbench.probes.context import Context, Measured
 from kvbench.probes.table import PROBES
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
@@ -95,7 +96,7 @@ def test_a_step_that_cannot_be_measured_is_recorded_and_measured_by_a_resume(
     victim = folder.plan.steps[3].id
     real = PROBES["fake.wave"].load()
 
-    def failing(step: Step, context: Context) -> Measurement:
+    def failing(step: Step, context: Context) -> Measured:
         if step.id == victim:
             raise StepError("the endpoint went away")
         return real(step, context)
@@ -110,8 +111,33 @@ def test_a_step_that_cannot_be_measured_is_recorded_and_measured_by_a_resume(
     assert judge(folder.plan, folder.measurements()).outcome is Outcome.PASS
 
 
+def test_a_step_keeps_its_times_its_files_and_its_phases_whether_it_was_measured_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = PROBES["fake.wave"].load()
+
+    def every_other_fails(step: Step, context: Context) -> Measured:
+        with context.phase("settle"):
+            context.keep("seen.json", {"step": step.id})
+        if step.round % 2:
+            raise StepError(f"no answer in {step.id}")
+        return real(step, context)
+
+    monkeypatch.setattr("kvbench.fake.measure", every_other_fails)
+    folder = new_run(tmp_path, "run")
+    with suppress(KvbenchError):
+        execute(folder)
+    measurements = folder.measurements()
+    assert {bool(measured.error) for measured in measurements} == {True, False}
+    for measured in measurements:
+        assert {Path(file).name for file in measured.raw_files} == {"seen.json", *(() if measured.error else ("fake",))}
+        assert set(measured.overhead) == {"settle"}
+        assert measured.start.monotonic_ns < measured.end.monotonic_ns
+        assert bool(measured.metrics) is not bool(measured.error)
+
+
 def test_steps_that_fail_alike_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(step: Step, context: Context) -> Measurement:
+    def failing(step: Step, context: Context) -> Measured:
         raise StepError("connection refused")
 
     monkeypatch.setattr("kvbench.fake.measure", failing)
@@ -159,7 +185,7 @@ def test_a_storage_that_goes_away_fails_its_steps_and_not_the_harness(
     folder = new_run(tmp_path, "run")
     real = PROBES["fake.wave"].load()
 
-    def vanishing(step: Step, context: Context) -> Measurement:
+    def vanishing(step: Step, context: Context) -> Measured:
         for data_dir in context.data_dirs:
             (data_dir / "page").write_bytes(b"x")
             safety.remove_tree(data_dir.parent)
