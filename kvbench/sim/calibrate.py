@@ -20,7 +20,7 @@ from kvbench.errors import UsageError
 from kvbench.model import Arm, Measurement, Plan, Step
 from kvbench.probes.params import ColdRecoveryParams
 from kvbench.sim.device import NodeModel
-from kvbench.sim.site import cost
+from kvbench.sim.roofline import cost
 from kvbench.sim.waves import Rig, Sessions
 
 PROBE = "load.cold_recovery"

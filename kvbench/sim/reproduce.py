@@ -17,7 +17,7 @@ from kvbench.engine.protocol import EngineConfig
 from kvbench.sim import sweep
 from kvbench.sim.device import NodeModel
 from kvbench.sim.published import RECOMPUTE, Cell, Published, Report
-from kvbench.sim.site import cost
+from kvbench.sim.roofline import cost
 from kvbench.sim.waves import Rig, Sessions, Wave
 
 _CHANNELS = 256  # more than the reader's threads: the device is never idle while a page is wanted

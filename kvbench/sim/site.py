@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from kvbench import content
-from kvbench.engine import catalog
 from kvbench.engine.cost import CostModel
 from kvbench.errors import UsageError
 from kvbench.sim.device import NodeModel
+from kvbench.sim.roofline import cost
 from kvbench.units import RateBytes, Seconds, SizeBytes
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
@@ -64,8 +63,9 @@ class Change:
 class Site:
     """`instances` of an engine share `nodes` storage nodes. `prefix_pages`: how many first pages name a prefix.
 
-    `host_memory` is that of an instance. `engine` is the scheduler that computes step by step (one instance), or the
-    fluid one, which computes the same rates between two events and is fit for traces of any length.
+    `host_memory` is that of an instance, which takes `slowdown` times as long as its roofline. `engine` is the
+    scheduler that computes step by step (one instance), or the fluid one, which computes the same rates between two
+    events and is fit for traces of any length.
     """
 
     id: str
@@ -80,6 +80,7 @@ class Site:
     prefix_pages: int = 4
     step_tokens: int = 2048
     host_memory: SizeBytes = 0
+    slowdown: float = 1.0
     engine: Literal["fluid", "scheduler"] = "fluid"
     link: Link | None = None
     slow: SlowNodes | None = None
@@ -91,6 +92,8 @@ class Site:
     def __post_init__(self) -> None:
         if min(self.nodes, self.instances, self.page_tokens, self.prefix_pages, self.step_tokens) < 1:
             raise ValueError("nodes, instances, page_tokens, prefix_pages and step_tokens are at least 1")
+        if self.slowdown <= 0:
+            raise ValueError("slowdown is above 0; 1 is the roofline itself")
         if self.engine == "scheduler" and self.instances != 1:
             raise ValueError("engine: scheduler is one instance; write instances: 1")
         if self.slow and self.slow.count > self.nodes:
@@ -100,7 +103,7 @@ class Site:
 
     def cost(self) -> CostModel:
         """Of one instance. Raises UsageError for a model or an accelerator that kvbench does not know."""
-        return cost(f"site {self.id}", self.model, self.accelerator, self.tensor_parallel)
+        return cost(f"site {self.id}", self.model, self.accelerator, self.tensor_parallel, self.slowdown)
 
     def node_models(self) -> list[NodeModel]:
         """Of all nodes: the flash nodes, the slow ones first, then those of the tier below."""
@@ -114,38 +117,6 @@ class Site:
         if self.capacity:
             models += [self.capacity.node] * self.capacity.nodes
         return models
-
-
-@cache
-def cost(asked_by: str, model: str, accelerator: str, tensor_parallel: int) -> CostModel:
-    """The roofline of an instance, all ranks as one. Raises UsageError for what kvbench does not know."""
-    shapes = content.model_shapes()
-    accelerators = catalog.accelerators(content.content_root() / "workloads" / "accelerators.yaml")
-    for what, name, known in (("model", model, shapes), ("accelerator", accelerator, accelerators)):
-        if name not in known:
-            raise UsageError(f"{asked_by}: there is no {what} {name!r}", f"one of: {', '.join(known)}")
-    return as_one(CostModel(shapes[model], accelerators[accelerator], tensor_parallel))
-
-
-def as_one(cost: CostModel) -> CostModel:
-    """All ranks as a single device of their joint size: they read in lockstep, so one page stands for one of each.
-
-    Raises UsageError where ranks keep copies of each other's values, so that this does not hold.
-    """
-    device, ranks = cost.accelerator, cost.tensor_parallel
-    if cost.shape.replication(ranks) > 1:
-        raise UsageError(
-            f"{cost.shape.id} on {ranks} ranks keeps values more than once, which simulations do not model",
-            "a model with at least as many KV heads as ranks",
-        )
-    joint = replace(
-        device,
-        bf16_flops_per_s=device.bf16_flops_per_s * ranks,
-        fp8_flops_per_s=device.fp8_flops_per_s and device.fp8_flops_per_s * ranks,
-        memory_bytes=device.memory_bytes * ranks,
-        memory_bytes_per_s=device.memory_bytes_per_s * ranks,
-    )
-    return CostModel(cost.shape, joint, 1)
 
 
 def load(name: str, nodes: int | None = None) -> Site:

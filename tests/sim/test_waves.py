@@ -6,7 +6,7 @@ import pytest
 
 from kvbench.engine.protocol import EngineConfig
 from kvbench.sim.device import NodeModel
-from kvbench.sim.site import cost
+from kvbench.sim.roofline import cost
 from kvbench.sim.waves import Rig, Sessions
 
 SESSIONS = Sessions(pages=8, prompt_tokens=2049, output_tokens=4)
