@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
+from itertools import pairwise
+from math import fsum, sqrt
 from pathlib import Path
 from random import Random
 
@@ -21,7 +22,8 @@ from kvbench.sim.site import Change, Site
 from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.core import NodeDown, NodeLeave, NodeUp
 
-# name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts
+# name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts; `in_flight`
+# is the mean of requests under way while requests come, and its coefficient of variation over that time
 FIGURES: Mapping[str, str] = {
     "hits": "share",
     "host_hits": "share",
@@ -36,6 +38,8 @@ FIGURES: Mapping[str, str] = {
     "output_tokens_per_s": "tok/s",
     "read_bytes": "B",
     "moved_bytes": "B",
+    "in_flight": "count",
+    "in_flight_cv": "ratio",
     "requests": "count",
 }
 
@@ -47,6 +51,11 @@ class Source:
     workload: str = ""
     trace: str = ""
     requests: int | None = None
+
+    @property
+    def unseen(self) -> int:
+        """How many of the turns only fill the storage: none."""
+        return 0
 
     def turns(self, seed: int) -> list[Turn]:
         """A workload draws its arrivals and lengths from the seed; a trace is what it is. Raises UsageError."""
@@ -72,8 +81,9 @@ def simulate(task: Task) -> dict[str, float]:
     return serve(task.site, task.source.turns(task.seed), task.strategy, task.seed)
 
 
-def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int) -> dict[str, float]:
-    """The same for turns that are there already."""
+def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int, unseen: int = 0) -> dict[str, float]:
+    """The same for turns that are there already. The first `unseen` to come fill the storage, and are in no figure
+    of requests."""
     agenda, config = Agenda(), _config(site)
     page_bytes = config.page_bytes
     cluster = _cluster(site, page_bytes)
@@ -89,7 +99,7 @@ def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int) -> dict[s
     for change in site.changes:
         agenda.at(round(1e9 * change.at), _change, change, site, nodes, serving)
     agenda.run()
-    return _figures(serving.seen, site, storage)
+    return _figures(serving.seen[unseen:], site, storage)
 
 
 def _config(site: Site) -> EngineConfig:
@@ -131,6 +141,7 @@ def _figures(seen: Sequence[Seen], site: Site, storage: Storage) -> dict[str, fl
     span_s = (max(each.done_ns for each in seen) - min(each.due_ns for each in seen)) / 1e9
     host, capacity = sum(each.host_pages for each in seen), storage.store.read_pages[Role.CAPACITY]
     hits = host + sum(each.read_pages for each in seen)
+    in_flight, in_flight_cv = _in_flight(seen)
     return {
         "hits": hits / pages,
         "host_hits": host / pages,
@@ -143,8 +154,25 @@ def _figures(seen: Sequence[Seen], site: Site, storage: Storage) -> dict[str, fl
         "output_tokens_per_s": sum(each.output_tokens for each in seen) / span_s,
         "read_bytes": float(sum(node.bytes_read for node in storage.nodes.nodes)),
         "moved_bytes": float(storage.watch.copied_bytes),
+        "in_flight": in_flight,
+        "in_flight_cv": in_flight_cv,
         "requests": float(len(seen)),
     }
+
+
+def _in_flight(seen: Sequence[Seen]) -> tuple[float, float]:
+    """How many requests were under way, from the first to come to the last: mean over time, and variation about it."""
+    last_ns = max(each.due_ns for each in seen)
+    steps = [(each.due_ns, 1) for each in seen] + [(each.done_ns, -1) for each in seen if each.done_ns < last_ns]
+    steps.sort()
+    if steps[0][0] == last_ns:
+        return float(len(seen)), 0.0
+    count = time_ns = area = squares = 0
+    for (at_ns, step), (until_ns, _) in pairwise(steps):
+        count, passed_ns = count + step, until_ns - at_ns
+        time_ns, area, squares = time_ns + passed_ns, area + count * passed_ns, squares + count**2 * passed_ns
+    mean = area / time_ns
+    return mean, sqrt(max(0.0, squares / time_ns - mean**2)) / mean
 
 
 def _is_below(number: int, site: Site) -> bool:
