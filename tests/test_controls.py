@@ -144,6 +144,15 @@ import pathlib, sys
 *_, other, page = sorted(pathlib.Path(sys.argv[1]).rglob("*.r0"))
 page.write_bytes(other.read_bytes())
 """
+LOSE_THREE = """
+import os, pathlib, sys
+torn, short, gone, *_ = sorted(pathlib.Path(sys.argv[1]).rglob("*.r0"))
+size = torn.stat().st_size
+os.truncate(torn, 8192)
+os.truncate(torn, size)
+os.truncate(short, 8192)
+gone.unlink()
+"""
 
 
 @pytest.fixture
@@ -215,6 +224,19 @@ def test_a_wrong_page_fails(again: Again, hook: str) -> None:
     assert str(log.relative_to(folder.path)) in content_finding.evidence
     (fault,) = map(json.loads, log.read_text().splitlines())
     assert fault["path"].endswith(f"{AGAIN}-a1/{fault['page']}")
+
+
+def test_pages_that_are_lost_fail_too_and_are_no_hits(again: Again) -> None:
+    folder = again(LOSE_THREE)
+    found = by_check(judged(folder))
+    assert found["content"].outcome is Outcome.FAIL
+    assert found["content"].observed == 3
+    assert found["cold-hits"].outcome is not Outcome.PASS
+    faults = map(json.loads, (folder.path / "raw" / AGAIN / "engine-faults.jsonl").read_text().splitlines())
+    named = sorted(
+        (fault["kind"], fault["node"], fault["offset"], fault["path"].endswith(fault["page"])) for fault in faults
+    )
+    assert named == [("missing", 0, 0, True), ("short", 0, 8192, True), ("torn", 0, 8192, True)]
 
 
 def over_a_wire_that_breaks_once(running: Any) -> Any:

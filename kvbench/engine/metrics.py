@@ -79,7 +79,7 @@ def _counters(core: EngineCore) -> dict[str, tuple[float, str]]:
         ),
         "kvbench:content_mismatches": (
             counters.content_mismatches,
-            "Pages that came back other than they were stored, the scan at the start included",
+            "Pages that came back other than they were stored or not at all, the scan at the start included",
         ),
         "kvbench:stored_pages": (counters.stored_pages, "Pages of single ranks written to storage"),
         "kvbench:read_pages": (counters.read_pages, "Pages of single ranks read from storage and found right"),

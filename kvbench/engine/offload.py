@@ -12,7 +12,7 @@ from typing import Literal
 
 from kvbench.engine.protocol import Counters, EngineConfig
 from kvbench.engine.tiers import Tier, leading
-from kvbench.store.core import Arrive, Command, Done, Event, Finish, PageStore, Status
+from kvbench.store.core import Arrive, Command, Event, Finish, PageStore
 from kvbench.store.keys import PageKey, prefix_of
 
 
@@ -71,8 +71,6 @@ class Offload:
 
     def step(self, now_ns: int, event: Event) -> list[Loaded | Command]:
         """Hand an event to the page store; what it has finished ends here, and the rest is for the driver."""
-        if isinstance(event, Done) and event.status in (Status.CORRUPT, Status.SHORT):
-            self._counters.content_mismatches += 1
         commands: list[Loaded | Command] = []
         for command in self._pages.step(now_ns, event):
             commands += self._end(command) if isinstance(command, Finish) else [command]
@@ -118,5 +116,6 @@ class Offload:
             self._counters.stored_pages += good_keys
             return []
         self._counters.read_pages += good_keys
+        self._counters.content_mismatches += len(finish.bad)
         hits = leading(transfer.wanted, lambda page: page not in bad)
         return [Loaded(transfer.request, len(hits), sum(page not in transfer.pages for page in hits))]

@@ -200,7 +200,7 @@ def test_pages_on_their_way_to_storage_are_pending_and_not_sent_twice() -> None:
     assert core.below.stores_pending == 0
 
 
-@pytest.mark.parametrize(("status", "mismatches"), [(Status.CORRUPT, 1), (Status.SHORT, 1), (Status.EIO, 0)])
+@pytest.mark.parametrize(("status", "mismatches"), [(Status.CORRUPT, 1), (Status.SHORT, 1), (Status.EIO, 1)])
 def test_the_prefix_is_cut_at_a_bad_page_and_the_rest_is_computed_and_stored_again(
     status: Status, mismatches: int
 ) -> None:
