@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -61,11 +61,29 @@ def cell_of_waves(cell: str, ratio: float, rng: random.Random, throughput: float
     return waves
 
 
-@pytest.fixture(scope="module")
-def far_inside() -> Mapping[str, list[list[Measurement]]]:
-    """Runs to draw from for the cells that are not under test: they scatter too, and always pass."""
-    rng = random.Random(20)
-    return {cell: [cell_of_waves(cell, FAR_INSIDE, rng) for _ in range(100)] for cell in ("c8", "c32")}
+def passes(plan: Plan, run: list[Measurement]) -> bool:
+    return judge(plan, run).outcome is Outcome.PASS
+
+
+def alone(cell: str) -> Plan:
+    """The plan of this cell and no other."""
+    return replace(PLAN, steps=tuple(WAVES[cell]))
+
+
+def test_a_run_passes_when_each_of_its_cells_passes_alone():
+    """So that the cell under test may be judged alone below, beside cells that are far inside."""
+    rng, seen = random.Random(20), Counter()
+    for _ in range(100):
+        cells = {cell: cell_of_waves(cell, rng.choice((FAR_INSIDE, 0.74)), rng) for cell in WAVES}
+        each = [passes(alone(cell), waves) for cell, waves in cells.items()]
+        assert passes(PLAN, [wave for waves in cells.values() for wave in waves]) == all(each)
+        seen.update(each)
+    assert seen[True] and seen[False]
+
+
+def test_a_cell_far_inside_always_passes():
+    rng = random.Random(21)
+    assert all(passes(alone("c8"), cell_of_waves("c8", FAR_INSIDE, rng)) for _ in range(100))
 
 
 @pytest.mark.parametrize(
@@ -76,16 +94,11 @@ def far_inside() -> Mapping[str, list[list[Measurement]]]:
         pytest.param(0.80, 0, 1, id="a true reduction of 20 % does not pass"),
     ],
 )
-def test_passes_as_often_as_the_method_promises(true_ratio, least_passes, most_passes, far_inside):
-    rng = random.Random(2)
-    passes = 0
-    for _ in range(RUNS):
-        run = cell_of_waves("c16", true_ratio, rng, throughput=1 / FAR_INSIDE)
-        for pool in far_inside.values():
-            run += rng.choice(pool)
-        passes += judge(PLAN, run).outcome is Outcome.PASS
-    print(f"true ratio {true_ratio}: {passes} of {RUNS:,} pass, expected {expected(true_ratio) * RUNS:.1f}")
-    assert least_passes <= passes <= most_passes
+def test_passes_as_often_as_the_method_promises(true_ratio, least_passes, most_passes):
+    rng, plan = random.Random(2), alone("c16")
+    passed = sum(passes(plan, cell_of_waves("c16", true_ratio, rng, throughput=1 / FAR_INSIDE)) for _ in range(RUNS))
+    print(f"true ratio {true_ratio}: {passed} of {RUNS:,} pass, expected {expected(true_ratio) * RUNS:.1f}")
+    assert least_passes <= passed <= most_passes
 
 
 def expected(ratio: float) -> float:
@@ -96,10 +109,9 @@ def expected(ratio: float) -> float:
 def test_whole_gate_passes_with_the_product_of_its_cells(true_ratio):
     """All cells at one effect. With throughput tied to TTFT, TTFT binds: 1 ÷ 1.29 = 0.775 is met before 0.75 is."""
     runs, rng, power = 250, random.Random(3), expected(true_ratio) ** len(CELLS)
-    judged = [judge(PLAN, [w for cell in WAVES for w in cell_of_waves(cell, true_ratio, rng)]) for _ in range(runs)]
-    passes = sum(verdict.outcome is Outcome.PASS for verdict in judged)
+    passed = sum(passes(PLAN, [w for cell in WAVES for w in cell_of_waves(cell, true_ratio, rng)]) for _ in range(runs))
     print(
         f"whole gate at a true ratio of {true_ratio} in {len(CELLS)} cells: "
-        f"{expected(true_ratio):.4f}^{len(CELLS)} = {power:.4f}; {passes} of {runs} pass"
+        f"{expected(true_ratio):.4f}^{len(CELLS)} = {power:.4f}; {passed} of {runs} pass"
     )
-    assert abs(passes - runs * power) <= 4 * math.sqrt(runs * power * (1 - power)) + 1
+    assert abs(passed - runs * power) <= 4 * math.sqrt(runs * power * (1 - power)) + 1
