@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import random
 from collections import Counter
 from contextlib import suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvbench import content, plan, run, safety
+from kvbench import clock, content, plan, run, safety
 from kvbench.errors import KvbenchError, StepError
 from kvbench.journal import RunFolder, to_json
 from kvbench.judge.verdict import judge
@@ -63,9 +64,13 @@ def test_a_run_measures_every_step_once_and_leaves_nothing_on_the_target(tmp_pat
     assert judge(folder.plan, folder.measurements()).outcome is Outcome.PASS
 
 
-def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(tmp_path: Path) -> None:
-    undisturbed = new_run(tmp_path, "undisturbed")
-    execute(undisturbed)
+def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda fd: None)  # what a killed process has written, the kernel still holds
+    undisturbed, shapes, began_ns = new_run(tmp_path, "undisturbed"), content.model_shapes(), clock.monotonic_ns()
+    run.execute(undisturbed, shapes, Nobody())
+    longest_s = (clock.monotonic_ns() - began_ns) / 2e9
     expected = verdict_bytes(undisturbed)
     rng, fork = random.Random(20261130), multiprocessing.get_context("fork")
     kills = runs = 0
@@ -73,9 +78,9 @@ def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_ru
         runs += 1
         folder = new_run(tmp_path, f"run-{runs}")
         while True:
-            child = fork.Process(target=execute, args=(folder,))
+            child = fork.Process(target=run.execute, args=(folder, shapes, Nobody()))
             child.start()
-            child.join(rng.uniform(0, 0.15))
+            child.join(rng.uniform(0, longest_s))
             if not child.is_alive():
                 assert child.exitcode == 0
                 break
