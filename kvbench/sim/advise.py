@@ -101,15 +101,21 @@ class Worth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Layers together. `ratio` of TTFT to that without any layer."""
+    """Layers together. `to_limit`: their TTFT ÷ the limit, over seeds."""
 
     layers: Layers
     column: Column
-    limit: Limit
+    to_limit: stats.RatioInterval
 
     @property
     def name(self) -> str:
         return name_of(self.layers)
+
+    @property
+    def limit(self) -> Limit:
+        if is_below_1(self.to_limit):
+            return Limit.MET
+        return Limit.MISSED if is_above_1(self.to_limit) else Limit.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +151,11 @@ def advise(
     results = iter(sweep.over(partial(_simulate, load, before_s), tasks, processes))
     runs = {layers: [next(results) for _ in seeds] for layers in sets}
     named = {name_of(layers): each for layers, each in runs.items()}
+    measured = Ttft({layers: [run[FIGURE] for run in each] for layers, each in runs.items()})
     found = tuple(
-        Combination(layers, column, limit_of(column, limit_s))
+        Combination(layers, column, measured.to_limit(layers, limit_s))
         for layers, column in zip(sets, columns(named, FIGURES), strict=True)
     )
-    measured = Ttft({layers: [run[FIGURE] for run in each] for layers, each in runs.items()})
     advised = choose(found, measured)
     base = runs[frozenset()]
     statistics = statistics_of(load.turns(seeds[0])[load.unseen :], site.page_tokens, base)
@@ -244,19 +250,13 @@ class Ttft:
     def ratio(self, layers: Layers, against: Layers) -> stats.RatioInterval:
         return stats.paired_log_ratio(self.of[layers], self.of[against])
 
-
-def limit_of(column: Column, limit_s: float) -> Limit:
-    ttft = column.figures[FIGURE]
-    if ttft.half_width is None:
-        return Limit.UNDECIDED
-    if ttft.mean + ttft.half_width <= limit_s:
-        return Limit.MET
-    return Limit.MISSED if ttft.mean - ttft.half_width > limit_s else Limit.UNDECIDED
+    def to_limit(self, layers: Layers, limit_s: float) -> stats.RatioInterval:
+        return stats.paired_log_ratio(self.of[layers], [limit_s] * len(self.of[layers]))
 
 
 def choose(found: Sequence[Combination], measured: Ttft) -> Combination:
     """The fewest layers come first, and of as many the faster ones."""
-    ordered = sorted(found, key=lambda each: (len(each.layers), each.column.figures[FIGURE].mean))
+    ordered = sorted(found, key=lambda each: (len(each.layers), each.to_limit.ratio))
     met = (each for each in ordered if each.limit is Limit.MET)
     return next(met, None) or next(each for each in ordered if not _is_beaten(each, found, measured))
 

@@ -55,11 +55,12 @@ def test_statistics_of_a_load():
 def chosen(ttft_s, limit_s):
     """What is advised for TTFTs of sets of layers, seed by seed."""
     figures = {advise.name_of(layers): [{"ttft_p99_s": value} for value in of] for layers, of in ttft_s.items()}
+    measured = advise.Ttft(ttft_s)
     found = [
-        advise.Combination(layers, column, advise.limit_of(column, limit_s))
+        advise.Combination(layers, column, measured.to_limit(layers, limit_s))
         for layers, column in zip(ttft_s, columns(figures, ["ttft_p99_s"]), strict=True)
     ]
-    return advise.choose(found, advise.Ttft(ttft_s))
+    return advise.choose(found, measured)
 
 
 STEADY = {NONE: [4.0, 4.1, 4.2], PREFIX: [2.0, 2.1, 2.2], WEIGHTS: [4.1, 4.0, 4.2], BOTH: [1.0, 1.1, 1.2]}
@@ -89,14 +90,14 @@ def test_no_layer_is_advised_for_a_gain_that_is_not_certain():
 
 @pytest.fixture(scope="module")
 def advice():
-    return advise.advise(Source("long-tail", requests=60), TIERS, 1e-6, range(2))
+    return advise.advise(Source("long-tail", requests=12), TIERS, 1e-6, range(2))
 
 
 def test_every_set_of_layers_is_simulated_and_every_layer_judged(advice):
     assert len({each.layers for each in advice.combinations}) == 8
     assert [gain.layer for gain in advice.gains] == ["prefix", "weights", "tiers"]
     assert all(gain.ratio for gain in advice.gains)
-    assert {each.limit for each in advice.combinations} <= {Limit.MISSED, Limit.UNDECIDED}
+    assert {each.limit for each in advice.combinations} == {Limit.MISSED}
 
 
 def test_a_limit_that_is_met_anyway_makes_no_layer_worth_it():
