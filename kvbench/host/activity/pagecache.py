@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+import numpy as np
+
 from kvbench.errors import StepError
 from kvbench.host.machine.mounts import mount_of, parse_mountinfo
 
+_MAPPED_BYTES = 1 << 30  # for mincore; a file may be larger than what can be mapped at once
 _SYS_CACHESTAT = 451  # the same number on every architecture
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _MOUNTS = Path("/proc/self/mountinfo")
@@ -145,15 +148,38 @@ def _cachestat(descriptor: int) -> int:
 
 
 def _mincore(descriptor: int) -> int:
-    """The same through a mapping, which itself reads nothing. A private, writable one, since ctypes asks for that."""
-    size = os.fstat(descriptor).st_size
-    if size == 0:
-        return 0
-    pages = -(-size // mmap.PAGESIZE)
-    flags = ctypes.create_string_buffer(pages)
-    with mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) as mapping:
-        start = ctypes.c_char.from_buffer(mapping)
-        failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(size), flags)
-        error = ctypes.get_errno()
-        del start  # the mapping cannot be closed while it is pointed into
-    return -error if failed else sum(byte & 1 for byte in flags.raw)
+    """The same through mappings, which themselves read nothing."""
+    resident = 0
+    for offset, size in _mappable(descriptor):
+        flags = np.empty(-(-size // mmap.PAGESIZE), np.uint8)
+        with mmap.mmap(descriptor, size, access=mmap.ACCESS_READ, offset=offset) as mapping:
+            start = np.frombuffer(mapping, np.uint8)
+            failed = _libc.mincore(
+                ctypes.c_void_p(start.ctypes.data), ctypes.c_size_t(size), ctypes.c_void_p(flags.ctypes.data)
+            )
+            error = ctypes.get_errno()
+            del start  # the mapping cannot be closed while it is pointed into
+        if failed:
+            return -error
+        resident += int(np.count_nonzero(flags & 1))
+    return resident
+
+
+def _mappable(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Offset and size of what a file holds, page by page, in pieces small enough to be mapped. Holes hold nothing."""
+    end = os.fstat(descriptor).st_size
+    hole = 0
+    while (data := _next_data(descriptor, hole)) is not None:
+        offset = max(hole, data - data % mmap.PAGESIZE)
+        hole = min(end, -(-os.lseek(descriptor, data, os.SEEK_HOLE) // mmap.PAGESIZE) * mmap.PAGESIZE)
+        for piece in range(offset, hole, _MAPPED_BYTES):
+            yield piece, min(_MAPPED_BYTES, hole - piece)
+
+
+def _next_data(descriptor: int, offset: int) -> int | None:
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a hole, or nothing, up to the end
+            return None
+        raise

@@ -53,6 +53,21 @@ def test_reading_one_page_back_shows(file: Path, method: str) -> None:
     assert residency([file]).resident_bytes == 4096
 
 
+def test_a_hole_of_a_tebibyte_before_the_data_does_not_matter(file: Path, method: str) -> None:
+    with file.open("wb") as opened:
+        opened.seek(1 << 40)
+        opened.write(os.urandom(SIZE))
+    assert residency([file]).resident_bytes == 4 * 4096
+    evict([file])
+    assert residency([file]).resident_bytes == 0
+
+
+def test_a_file_larger_than_one_mapping_is_counted_whole(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pagecache, "has_cachestat", lambda: False)
+    monkeypatch.setattr(pagecache, "_MAPPED_BYTES", 2 * 4096)
+    assert residency([file]).resident_bytes == SIZE
+
+
 def test_a_folder_counts_every_file_below_it(file: Path) -> None:
     (file.parent / "deeper").mkdir()
     (file.parent / "deeper/other.kv").write_bytes(bytes(4096))
