@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 COMMANDS = [
     ["run", "gate"], ["resume"], ["plan", "gate"], ["judge"], ["report"], ["runs", "list"], ["runs", "show"],
     ["runs", "rm"], ["init"], ["doctor"], ["engine", "serve"], ["load"], ["fio", "import"],
-    ["campaign", "new"], ["campaign", "status"], ["campaign", "report"], ["compare"], ["schema"],
+    ["campaign", "new"], ["campaign", "status"], ["campaign", "report"], ["compare"], ["advise"], ["schema"],
     *(["soak", word] for word in ("start", "revive", "status", "stop", "mark", "install", "remove")),
 ]  # fmt: skip
 

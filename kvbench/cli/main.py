@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak, store
+from kvbench.cli import advise, campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak, store
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
@@ -29,6 +29,7 @@ doctor.register(app)
 engine.register(app)
 load.register(app)
 compare.register(app)
+advise.register(app)
 schema.register(app)
 app.add_typer(fio.app, name="fio")
 app.add_typer(sim.app, name="sim")

@@ -1,0 +1,230 @@
+"""`kvbench advise`: which layers of the page store a load is worth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kvbench.cli.gate import Json
+from kvbench.cli.sim import Nodes, Requests, Seed
+from kvbench.errors import Exit, UsageError
+from kvbench.units import parse_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvbench import stats
+    from kvbench.sim.advise import Advice, Combination, Load, Statistics
+    from kvbench.sim.site import Site
+
+_SITE = "tiers"  # the one that can show all layers
+_OTHERS = {"output_tokens_per_s": "tok/s", "hits": "share", "moved_bytes": "B"}  # that are shown beside the TTFT
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's command to the application."""
+    app.command("advise")(advise)
+
+
+def advise(
+    load: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE|RUN", help="A trace in Mooncake's format, a run folder of gate G3, or a workload's name."
+        ),
+    ],
+    ttft_limit: Annotated[
+        float, typer.Option(parser=parse_seconds, metavar="TIME", help="What the TTFT p99 has to stay within, like 2s.")
+    ],
+    site: Annotated[
+        str | None,
+        typer.Option(help=f"Engines and nodes, of workloads/sim, or a file (default: {_SITE}). A run tells its own."),
+    ] = None,
+    nodes: Nodes = None,
+    requests: Requests = None,
+    seeds: Annotated[int, typer.Option(min=2, help="How many seeds: each is a run with other luck.")] = 5,
+    seed: Seed = 0,
+    json: Json = None,
+) -> None:
+    """Say which layers of the page store a load is worth.
+
+    Every set of prefix hashing, dynamic weights and tiers is simulated: on models that are calibrated on the run, or
+    that a site's file states. Exit code: 0 if the advised set meets the limit, 1 if it misses it, 3 if the interval
+    does not tell.
+
+    Example:  kvbench advise trace.jsonl --ttft-limit 2s --requests 2000
+    """
+    import os
+
+    from kvbench.cli import show
+    from kvbench.sim import advise as core
+
+    if ttft_limit <= 0:
+        raise UsageError("--ttft-limit is above 0", "like --ttft-limit 2s")
+    made, place, before_s, basis = _models(load, site, nodes, requests)
+    chosen = range(seed, seed + seeds)
+    found = core.advise(made, place, ttft_limit, chosen, processes=os.cpu_count() or 1, before_s=before_s)
+    for line in _workload(found.statistics):
+        show.say(line)
+    show.say(f"the articles' rule: {core.name_of(found.rule)}")
+    _say_combinations(found)
+    _say_gains(found)
+    for line in _conclusion(found, ttft_limit):
+        show.say(line)
+    for line in (f"simulated, {basis}; {seeds} seeds", *_assumed(place)):
+        show.say(line)
+    show.write_json({"load": load, "models": basis, "seeds": list(chosen)} | _document(found, place, ttft_limit), json)
+    exits = {core.Limit.MET: Exit.PASS, core.Limit.MISSED: Exit.FAIL, core.Limit.UNDECIDED: Exit.INCONCLUSIVE}
+    raise typer.Exit(exits[found.advised.limit])
+
+
+def _models(name: str, site: str | None, nodes: int | None, requests: int | None) -> tuple[Load, Site, float, str]:
+    """The load, the site, the seconds before each first token, and what the models rest on."""
+    from statistics import median
+
+    from kvbench import journal
+    from kvbench.sim import site as sites
+    from kvbench.sim.measured import of_run
+    from kvbench.sim.simulate import Source
+
+    path = Path(name)
+    if not path.is_dir():
+        is_trace = path.is_file() and path.suffix not in (".yaml", ".yml")
+        source = Source("" if is_trace else name, name if is_trace else "", requests)
+        return source, sites.load(site or _SITE, nodes), 0.0, f"site {site or _SITE}, not calibrated"
+    if site or requests:
+        raise UsageError(f"{name} is a run: it tells its site and its load", "leave --site and --requests out")
+    folder = journal.RunFolder.open(path)
+    run = of_run(name, folder.plan, folder.measurements(), nodes)
+    errors = run.calibration.errors
+    fits = f"; its cells by the others: {median(errors):.1%} off in the median, {max(errors):.1%} at worst" * bool(
+        errors
+    )
+    return run.wave, run.site, run.before_s, f"calibrated on {name}{fits}"
+
+
+# ---------------------------------------------------------------- for people
+
+
+def _workload(found: Statistics) -> Iterator[str]:
+    yield (
+        f"{found.requests:,} requests; prompts p50 {found.prompt_tokens_p50:,.0f}, p99 {found.prompt_tokens_p99:,.0f}, "
+        f"at most {found.prompt_tokens_most:,} tokens, {found.long_context_share:.1%} of them above 128K"
+    )
+    yield (
+        f"lengths {'long-tailed' if found.is_long_tailed else 'not long-tailed'}: coefficient of variation "
+        f"{found.prompt_tokens_cv:.2f}, where more than 1 is"
+    )
+    yield (
+        f"concurrency {'stable' if found.is_stable else 'not stable'}: {found.in_flight:.1f} in flight, coefficient of "
+        f"variation {found.in_flight_cv:.2f}, where up to 0.5 is"
+    )
+    yield (
+        f"{'hot and cold' if found.has_disparity else 'no hot'} pages: a tenth of them has {found.hot_uses_share:.0%} "
+        f"of the uses, where half is hot; a cache without end hits {found.reused_share:.0%}"
+    )
+
+
+def _say_combinations(found: Advice) -> None:
+    from rich.table import Table
+
+    from kvbench.cli import show
+
+    table = Table("layers", box=None, pad_edge=False)
+    for heading in (_quantile(found), "÷ limit", "", "÷ none", "output", "hits", "moved"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in found.combinations:
+        gain = _interval(each.column.ratios["ttft_p99_s"]) if each.layers else "–"
+        ttft = _figure(each, "ttft_p99_s", "s")
+        others = (_figure(each, name, unit) for name, unit in _OTHERS.items())
+        table.add_row(each.name, ttft, _interval(each.to_limit), each.limit, gain, *others)
+    show.print_table(table)
+
+
+def _say_gains(found: Advice) -> None:
+    from rich.table import Table
+
+    from kvbench.cli import show
+
+    table = Table("layer", "by the rule", f"{_quantile(found)}, with ÷ without", "", box=None, pad_edge=False)
+    for gain in found.gains:
+        table.add_row(gain.layer, "yes" if gain.in_rule else "no", _interval(gain.ratio), gain.worth)
+    show.print_table(table)
+    show.say("with and without it, on top of what else is advised; 95 % intervals over seeds")
+
+
+def _conclusion(found: Advice, limit_s: float) -> Iterator[str]:
+    from kvbench.units import format_seconds
+
+    advised = found.advised
+    yield ""
+    yield f"advised: {'none of the layers' if not advised.layers else advised.name}"
+    ttft, to_limit = _figure(advised, "ttft_p99_s", "s"), _interval(advised.to_limit)
+    yield f"{_quantile(found)} {ttft}, {to_limit} of the limit: {format_seconds(limit_s)} is {advised.limit}"
+    if found.rule != advised.layers:
+        yield f"the rule's set has {_interval(found.rule_ratio)} of that TTFT"
+
+
+def _quantile(found: Advice) -> str:
+    """A p99 of fewer than 100 requests is their worst."""
+    requests = found.statistics.requests
+    return "TTFT p99" if requests >= 100 else f"TTFT max of {requests}"
+
+
+def _figure(each: Combination, name: str, unit: str) -> str:
+    from kvbench.units import format_value
+
+    figure = each.column.figures[name]
+    spread = f" ± {format_value(figure.half_width, unit)}" if figure.half_width else ""
+    return f"{format_value(figure.mean, unit)}{spread}"
+
+
+def _interval(ratio: stats.RatioInterval | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"×{ratio.ratio:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
+
+
+def _assumed(site: Site) -> Iterator[str]:
+    from kvbench.sim.advise import FLASH_PRICE, without_tiers
+    from kvbench.units import format_bytes
+
+    alone = without_tiers(site).capacity
+    if site.capacity and site.capacity.nodes and alone:
+        yield (
+            f"without tiers: {format_bytes(alone.flash)} of flash alone, at equal cost where a byte of it costs "
+            f"{FLASH_PRICE} times one below"
+        )
+
+
+# ---------------------------------------------------------------- for machines
+
+
+def _document(found: Advice, site: Site, limit_s: float) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "version": 1,
+        "basis": "simulated",
+        "site": asdict(site),
+        "ttft_limit_s": limit_s,
+        "statistics": asdict(found.statistics),
+        "rule": {"layers": sorted(found.rule), "ttft_ratio": asdict(found.rule_ratio)},
+        "combinations": [
+            {
+                "layers": sorted(each.layers), "limit": each.limit, "ttft_to_limit": asdict(each.to_limit),
+                "figures": {name: asdict(figure) for name, figure in each.column.figures.items()},
+            }
+            for each in found.combinations
+        ],
+        "layers": [
+            {
+                "layer": gain.layer, "by_rule": gain.in_rule, "worth": gain.worth.name.lower(),
+                "ttft_ratio": gain.ratio and asdict(gain.ratio),
+            }
+            for gain in found.gains
+        ],
+        "advised": {"layers": sorted(found.advised.layers), "limit": found.advised.limit},
+    }  # fmt: skip
