@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from command_line import kvbench
 from load.server import Reply, answer_well, serving
+from small_runs import small_gate
 from typer.testing import CliRunner
 
 from kvbench import api_key
@@ -70,6 +79,77 @@ def test_an_openai_engine_takes_the_key_from_the_variable_it_names(tmp_path, mon
     assert {key for _, key in seen} == {f"Bearer {SECRET}"}
     assert SECRET not in json.dumps(asdict(arm)) + repr(engine.key)
     assert holds(tmp_path, SECRET) == []
+
+
+GATE_TARGET = """version: 1
+name: keyed
+session_tokens: 513
+arms:
+  - name: dut
+    role: dut
+    storage: {{nodes: [node]}}
+    engine: {{kind: openai, urls: ['{url}'], model: llama-3.1-8b, api_key_env: STORE_KEY}}
+  - name: recompute
+    role: baseline
+    kv: recompute
+    engine: {{kind: openai, urls: ['{url}'], model: llama-3.1-8b, api_key_env: STORE_KEY}}
+"""
+
+
+def every_text(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """What lies in a folder: the bytes of every file, and what is packed in them."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            yield file, content
+            if file.suffix == ".parquet":
+                yield file, repr(pq.read_table(file).to_pylist()).encode()
+            for packed in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL):
+                with suppress(zlib.error):
+                    yield file, zlib.decompress(packed)
+
+
+def test_a_whole_gate_leaves_the_key_in_no_file_and_no_argv(tmp_path, monkeypatch):
+    seen, waved, argvs = [], count(), []
+
+    async def engine(reply: Reply) -> None:
+        seen.append(reply.headers.get("authorization"))
+        if reply.path == "/v1/models":
+            reply.whole("200 OK", b'{"data":[{"id":"llama-3.1-8b"}]}')
+        elif reply.path != "/v1/completions":
+            reply.whole("200 OK", f"# asked with {seen[-1]}\nvllm:num_requests_running 0\n".encode())
+        elif next(waved) % 5 == 4:
+            await echo_the_key(reply)
+        else:
+            reply.start()
+            for _ in range(reply.request["max_tokens"]):
+                reply.token(key="text")
+            reply.usage(reply.request["max_tokens"], len(reply.request["prompt"]))
+            reply.done()
+            reply.end()
+
+    class Watched(subprocess.Popen):
+        def __init__(self, args, *more, **options):
+            argvs.append(args)
+            super().__init__(args, *more, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", Watched)
+    monkeypatch.setenv("STORE_KEY", SECRET)
+    small_gate(Path("gate.yaml"), concurrency=2, rounds=1)
+    Path("node").mkdir()
+    with serving(engine) as served:
+        Path("target.yaml").write_text(GATE_TARGET.format(url=served.url))
+        said = [kvbench("run", "gate", "gate.yaml", "--target", "target.yaml", "--out", "run", "--yes")]
+    said.append(kvbench("report", "run", "--format", "pdf,md,csv,json"))
+    texts = list(every_text(tmp_path))
+    assert set(seen) == {f"Bearer {SECRET}"}
+    assert {".html", ".pdf", ".parquet", ".jsonl"} <= {file.suffix for file, _ in texts}
+    assert any(b"wrong API key: Bearer (the API key)" in text for _, text in texts)
+    assert [str(file) for file, text in texts if SECRET.encode() in text] == []
+    assert SECRET not in repr(said)
+    assert argvs
+    assert SECRET not in repr(argvs)
 
 
 def test_what_an_endpoint_says_of_a_wrong_key_does_not_hold_it(tmp_path, monkeypatch):

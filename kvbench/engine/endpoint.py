@@ -48,7 +48,7 @@ def model_names(url: str, key: ApiKey = NO_KEY) -> list[str]:
         return [str(model["id"]) for model in json.loads(body)["data"]]
     except (ValueError, KeyError, TypeError):
         raise StepError(
-            f"{url}/v1/models does not answer as OpenAI's API does: {key.hide(body)[:_SHOWN_CHARACTERS]!r}",
+            f"{url}/v1/models does not answer as OpenAI's API does: {body[:_SHOWN_CHARACTERS]!r}",
             "is this the address of an inference engine?",
         ) from None
 
@@ -59,9 +59,9 @@ def _ask(request: urllib.request.Request, key: ApiKey) -> str:
         request.add_unredirected_header(name, value)  # another host is not told
     try:
         with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
-            return str(response.read().decode(errors="replace"))
+            return key.hide(response.read().decode(errors="replace"))  # what is kept as evidence, too
     except urllib.error.HTTPError as error:
-        raise StepError(f"{url} answered with HTTP {error.code}: {error.reason}") from None
+        raise StepError(f"{url} answered with HTTP {error.code}: {key.hide(error.reason)}") from None
     except urllib.error.URLError as error:
         reason = getattr(error.reason, "strerror", None) or error.reason
         raise StepError(f"{url} cannot be reached: {reason}", "is the engine running there?") from None
