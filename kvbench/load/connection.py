@@ -100,9 +100,9 @@ class Connection:
 
     def unread_ns(self) -> int:
         """How long what is being parsed can have lain unread: since sockets were looked at the time before, but not
-        while this thread slept, since it sleeps when there is nothing."""
+        while this thread waited, since it waits when there is nothing."""
         unseen_ns = (self._read_ns or self._stamp_ns) - max(self._sent_ns, self._poller.looked_before_ns)
-        return min(unseen_ns, clock.awake_ns() - self._kernel.awake_ns)
+        return unseen_ns if self._poller.paused else min(unseen_ns, clock.awake_ns() - self._kernel.awake_ns)
 
     @property
     def busy(self) -> bool:
