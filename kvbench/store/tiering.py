@@ -1,15 +1,18 @@
 """A flash tier over a capacity tier: what is written where, what goes down, and what comes up. Pure.
 
 A page is on one of the two. Writes go to the flash tier while it has room, and to the capacity tier otherwise. The
-flash tier's policy says what goes down, so that room is kept free; the capacity tier's what is given up. A page that
-is hit below comes up, and with it those that follow it in its session.
+flash tier's policy says what goes down, so that room is kept free; the capacity tier's what is given up. Pages that go
+the same way at the same time go as one run, so that a session's are neighbours below too: they can be read in one
+I/O there, and when one is hit, those that follow it come up with it.
 Source: the tiered, storage-aware scheduling of both articles (claims C6 and C8).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.directory import Directory
@@ -19,6 +22,7 @@ from kvbench.store.placement import Strategy
 from kvbench.store.policy import Policy
 
 _PENDING = 1024  # promotions that wait; older ones are out of date
+_WINDOW_PAGES = 64  # of those, how many are looked at for a run
 
 
 class Tiered:
@@ -46,6 +50,7 @@ class Tiering(MoveSource):
     """Moves pages down, up and out. `placement` is that of the flash tier; the budgets are the cluster's.
 
     `free_pages`      room that is kept free in each tier for what is being written.
+    `batch_pages`     how many pages go down when that room is gone, and the longest run that comes up.
     `promote_after`   hits below that bring a page up.
     `prefetch_pages`  how many pages that follow it come with it.
     """
@@ -57,14 +62,17 @@ class Tiering(MoveSource):
         capacity_policy: Policy,
         *,
         free_pages: int = 8,
+        batch_pages: int = 1,
         promote_after: int = 1,
         prefetch_pages: int = 0,
     ) -> None:
         self._placement = placement
         self._policies = {Role.KV: flash_policy, Role.CAPACITY: capacity_policy}
-        self._free_pages, self._promote_after, self._prefetch_pages = free_pages, promote_after, prefetch_pages
+        self._free_pages, self._batch_pages = free_pages, batch_pages
+        self._promote_after, self._prefetch_pages = promote_after, prefetch_pages
         self._hits: dict[PageKey, int] = {}  # below, of pages that have not come up yet
-        self._promotions: deque[PageKey] = deque(maxlen=_PENDING)
+        self._promotions: dict[PageKey, None] = {}  # a queue
+        self._demotions: deque[Move] = deque()  # runs that are to go down
         self._going: dict[Role, list[PageKey]] = {role: [] for role in self._policies}  # that will make room
 
     def stored(self, page: PageKey, node: int, directory: Directory) -> None:
@@ -85,8 +93,10 @@ class Tiering(MoveSource):
         self._hits[page] = self._hits.get(page, 0) + 1
         if self._hits[page] >= self._promote_after:
             del self._hits[page]
-            self._promotions.append(page)
-            self._promotions.extend(directory.layout.following(node, page, self._prefetch_pages))
+            self._promotions[page] = None
+            self._promotions |= dict.fromkeys(directory.layout.following(node, page, self._prefetch_pages))
+            while len(self._promotions) > _PENDING:
+                del self._promotions[next(iter(self._promotions))]
 
     def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
         self._going = {role: [page for page in pages if page in busy] for role, pages in self._going.items()}
@@ -95,32 +105,60 @@ class Tiering(MoveSource):
     def _out(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
         if not self._is_full(Role.CAPACITY, directory) or not (victim := self._victim(Role.CAPACITY, directory, busy)):
             return None
+        self._going[Role.CAPACITY].append(victim[0])
         self._hits.pop(victim[0], None)
         return Drop(*victim, is_last=True)
 
+    # ------------------------------------------------------------ down
+
     def _down(self, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
         below = directory.cluster.emptiest(Role.CAPACITY)
-        if below is not None and directory.cluster.room(Role.CAPACITY) < 1:
-            return None
+        if below is None:
+            return self._give_up(directory, busy)
+        if not self._demotions and self._is_full(Role.KV, directory):
+            self._demotions += self._runs_down(below, directory, busy)
+        while self._demotions and (room := directory.cluster.room(Role.CAPACITY)) > 0:
+            run = self._demotions.popleft()
+            if len(run.pages) > room:
+                self._demotions.appendleft(replace(run, pages=run.pages[room:]))
+            if pages := self._can_go(run.pages[:room], run.source, directory, busy):
+                self._going[Role.KV] += pages
+                return replace(run, pages=pages, target=below)
+        return None
+
+    def _runs_down(self, below: int, directory: Directory, busy: Container[PageKey]) -> list[Move]:
+        """The pages that go first, in that order; those of one node and one prefix together."""
+        runs: dict[tuple[int, bytes], list[PageKey]] = {}
+        for _ in range(min(self._batch_pages, directory.cluster.room(Role.CAPACITY))):
+            if victim := self._victim(Role.KV, directory, busy):
+                page, node = victim
+                runs.setdefault((node, directory.prefix(page)), []).append(page)
+        return [Move(tuple(pages), node, below) for (node, _), pages in runs.items()]
+
+    def _can_go(
+        self, pages: Sequence[PageKey], node: int, directory: Directory, busy: Container[PageKey]
+    ) -> tuple[PageKey, ...]:
+        """Those of a run that has waited which are still there and not busy; what stays is its policy's again."""
+        going = tuple(page for page in pages if page not in busy and node in directory.live(page))
+        for page in pages:
+            if page not in going and node in directory.replicas(page):
+                self.stored(page, node, directory)
+        return going
+
+    def _give_up(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
+        """Without a tier below, what would go down is deleted."""
+        for run in self._demotions:
+            for page in self._can_go(run.pages, run.source, directory, busy):
+                self.stored(page, run.source, directory)
+        self._demotions.clear()
         if not self._is_full(Role.KV, directory) or not (victim := self._victim(Role.KV, directory, busy)):
             return None
-        page, node = victim
-        return Drop(page, node, is_last=True) if below is None else Move((page,), node, below)
+        self._going[Role.KV].append(victim[0])
+        return Drop(*victim, is_last=True)
 
     def _is_full(self, role: Role, directory: Directory) -> bool:
         """Whether a tier has less room than is to be free, with what is going already."""
         return directory.cluster.room(role) + len(self._going[role]) < self._free_pages
-
-    def _up(self, directory: Directory, busy: Container[PageKey]) -> Move | None:
-        cluster = directory.cluster
-        while self._promotions and cluster.room(Role.KV) > 0:
-            page = self._promotions.popleft()
-            live = directory.live(page)
-            if page in busy or len(live) != 1 or cluster.roles[live[0]] is not Role.CAPACITY:
-                continue
-            for target in self._placement.place(page, directory.prefix(page), cluster):
-                return Move((page,), live[0], target)
-        return None
 
     def _victim(self, role: Role, directory: Directory, busy: Container[PageKey]) -> tuple[PageKey, int] | None:
         """The page of a tier that goes next, and the node that it goes from. Copies that have gone are passed over."""
@@ -134,7 +172,29 @@ class Tiering(MoveSource):
                 passed.append(page)
             elif nodes:
                 found = page, nodes[0]
-                self._going[role].append(page)
         for page in passed:
             policy.insert(page)
         return found
+
+    # ------------------------------------------------------------ up
+
+    def _up(self, directory: Directory, busy: Container[PageKey]) -> Move | None:
+        """The next page that is to come up, with those soon after it that go the same way."""
+        most, run = min(self._batch_pages, directory.cluster.room(Role.KV)), list[PageKey]()
+        first: tuple[int, int] | None = None
+        while self._promotions and most > 0 and not first:
+            for page in list(islice(self._promotions, _WINDOW_PAGES)):
+                way = self._way_up(page, directory, busy)
+                if way is None or way == (first := first or way):
+                    del self._promotions[page]
+                    run += [page] if way else []
+                if len(run) == most:
+                    break
+        return Move(tuple(run), *first) if first else None
+
+    def _way_up(self, page: PageKey, directory: Directory, busy: Container[PageKey]) -> tuple[int, int] | None:
+        """From which node to which a page comes up; None: it is not below, or under way already."""
+        cluster, live = directory.cluster, directory.live(page)
+        if page in busy or len(live) != 1 or cluster.roles[live[0]] is not Role.CAPACITY:
+            return None
+        return next(((live[0], node) for node in self._placement.place(page, directory.prefix(page), cluster)), None)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.store.cluster import ClusterView, Role
-from kvbench.store.core import PageStore, Status
+from kvbench.store.core import Copy, PageStore, Status
 from kvbench.store.hashing import Ring
 from kvbench.store.keys import PageKey, chain
 from kvbench.store.moves import Mover
@@ -20,10 +20,10 @@ PAGES = [PageKey(digest, 0) for digest in chain("m", 1, 1, range(40))]
 FLASH, CAPACITY = (0, 1), (2,)
 
 
-def tiers(flash_pages=10, capacity_pages=20, *, policy=Lru, nodes=3, seed=0, **options) -> Disks:
-    cluster = ClusterView(
-        nodes, dict.fromkeys(range(2, nodes), Role.CAPACITY), {Role.KV: flash_pages, Role.CAPACITY: capacity_pages}
-    )
+def tiers(flash_pages=10, capacity_pages=20, *, policy=Lru, flash_nodes=2, below=1, seed=0, **options) -> Disks:
+    nodes = flash_nodes + below
+    budgets = {Role.KV: flash_pages, Role.CAPACITY: capacity_pages}
+    cluster = ClusterView(nodes, dict.fromkeys(range(flash_nodes, nodes), Role.CAPACITY), budgets)
     flash = ByPage(Ring())
     mover = Mover([Tiering(flash, policy(), Lru(), free_pages=2, **options), Rebalance(flash)])
     return Disks(PageStore(cluster, Tiered(flash), queues=Queues(run_pages=4), mover=mover), nodes, seed)
@@ -57,19 +57,50 @@ def test_what_the_flash_tier_has_no_room_for_is_written_below_and_what_neither_h
     assert finish.status is Status.EIO
 
 
-def test_a_page_that_is_hit_below_comes_up_with_those_that_follow_it():
-    disks = tiers(flash_pages=4, prefetch_pages=2)
-    disks.write(*PAGES[:4])
+SESSIONS = {b"one": PAGES[:8], b"two": PAGES[10:18]}
+
+
+def two_sessions(**options) -> Disks:
+    """Two sessions of eight pages, then pages of others one by one until the flash node has lost the first session."""
+    disks, others = tiers(20, 40, flash_nodes=1, **options), iter(PAGES[20:])
+    for prefix, pages in SESSIONS.items():
+        disks.write(*pages, prefix=prefix)
+        disks.settle()
+    while set(SESSIONS[b"one"]) & on(disks, (0,)):
+        disks.write(next(others), prefix=b"others")
+        disks.settle()
+    return disks
+
+
+def copies(disks: Disks, node: int) -> list[tuple[PageKey, ...]]:
+    commands = [command for _, _, commands in disks.log for command in commands]
+    return [(copy.page, *copy.more) for copy in commands if isinstance(copy, Copy) and copy.node == node]
+
+
+def test_the_pages_of_a_session_go_down_together_and_can_be_read_in_one_io_there():
+    alone, together = two_sessions(), two_sessions(batch_pages=8)
+    assert max(map(len, copies(alone, 1))) == 1
+    assert max(map(len, copies(together, 1))) == 8
+    below = {disks: disks.core.directory.layout.runs(1, SESSIONS[b"one"], 8) for disks in (alone, together)}
+    assert len(below[alone]) == 8
+    assert len(below[together]) == 1
+
+
+def test_no_run_mixes_sessions():
+    runs = copies(two_sessions(batch_pages=6), 1)
+    assert {len(set(run) & set(SESSIONS[b"one"])) for run in runs} == {6, 2, 0}
+    assert all(len({page in SESSIONS[b"one"] for page in run}) == 1 for run in runs)
+
+
+@pytest.mark.parametrize(("batch_pages", "come_up"), [(1, 1), (8, 3)])
+def test_a_page_that_is_hit_below_brings_those_that_follow_it_if_they_lie_there_together(batch_pages, come_up):
+    disks = two_sessions(batch_pages=batch_pages, prefetch_pages=2)
+    first = SESSIONS[b"one"][0]
+    disks.read(first)
     disks.settle()
-    disks.write(*PAGES[10:14])
-    disks.settle()
-    below = on(disks, CAPACITY)
-    page = next(page for page in PAGES if page in below)
-    follows = disks.core.directory.layout.following(2, page, 1)
-    disks.read(page)
-    disks.settle()
-    assert {page, *follows} <= on(disks, FLASH)
-    assert all(len(disks.copies(other)) == 1 for other in (*PAGES[:4], *PAGES[10:14]))
+    (run,) = [run for run in copies(disks, 0) if first in run]
+    assert len(run) == come_up
+    assert all(len(disks.copies(page)) == 1 for pages in SESSIONS.values() for page in pages)
 
 
 def test_a_page_comes_up_at_the_hit_that_it_takes():
@@ -115,9 +146,9 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("policy", [Lru, Lfu, lambda: S3Fifo(10)], ids=["LRU", "LFU", "S3-FIFO"])
 @settings(deadline=None, max_examples=100)
-@given(steps=STEPS, seed=st.integers(0, 2**32))
-def test_no_tier_ever_holds_more_than_its_budget_and_nothing_is_left_behind(policy, steps, seed):
-    disks = tiers(10, 12, policy=policy, nodes=4, seed=seed, prefetch_pages=1)
+@given(steps=STEPS, seed=st.integers(0, 2**32), batch=st.sampled_from([1, 3, 8]))
+def test_no_tier_ever_holds_more_than_its_budget_and_nothing_is_left_behind(policy, steps, seed, batch):
+    disks = tiers(10, 12, policy=policy, below=2, seed=seed, batch_pages=batch, prefetch_pages=1)
     for step, argument in steps:
         if step == "go on":
             for _ in range(argument):
