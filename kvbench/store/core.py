@@ -300,7 +300,7 @@ class PageStore:
 
     def _go_on(self, now_ns: int, finished: list[Command]) -> None:
         """What nobody has asked for: new weights, pages that move, and the writes that waited for those."""
-        if self._weights and (weights := self._weights.decide(now_ns, self._cluster)):
+        if self._weights and self._mover.is_at_rest and (weights := self._weights.decide(now_ns, self._cluster)):
             self._cluster.weigh(weights)
         goes_on = True
         while goes_on:

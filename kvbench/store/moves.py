@@ -107,6 +107,11 @@ class Mover:
         self._held: Move | None = None  # the next one, which the budget does not let begin yet
         self._next_task = 0
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way, or waits for the budget."""
+        return not self._tasks and self._held is None
+
     # ------------------------------------------------------------ what happens
 
     def stored(self, page: PageKey, node: int, directory: Directory) -> None:

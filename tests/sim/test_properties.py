@@ -1,5 +1,6 @@
 """What holds under any sequence of operations, nodes that come, go and fail, and pages that move."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,14 +144,14 @@ def test_a_read_of_a_page_that_the_node_lost_fails_and_is_no_hit():
 class Steady:
     """Reads at a constant rate, half of what four nodes can serve, of which the first is half as fast as the others."""
 
-    def __init__(self, rule):
+    def __init__(self, rule, page_bytes):
         self.agenda, self.cluster = Agenda(), ClusterView(4)
         placement = PrefixAware(Ring())
         self.store = PageStore(
             self.cluster,
             placement,
             queues=Queues(PAGE_BYTES),
-            weights=DynamicWeights(rule),
+            weights=DynamicWeights(rule, page_bytes),
             mover=Mover([Rebalance(placement)]),
         )
         fast, slow = (NodeModel(rate, rate, channels=4, latency=1e-4) for rate in (10**8, 5 * 10**7))
@@ -173,8 +174,9 @@ class Steady:
         self.agenda.run()
 
 
-def test_weights_come_to_rest_under_constant_load():
-    world = Steady(WeightRule())
+@pytest.mark.parametrize("page_bytes", [0, PAGE_BYTES], ids=["moves are free", "moves have a price"])
+def test_weights_come_to_rest_under_constant_load(page_bytes):
+    world = Steady(WeightRule(), page_bytes)
     world.run(seconds=60)
     assert world.weights[0] != world.weights[30], "a node of half the speed makes weights move"
     assert world.weights[30] == world.weights[-1], "and then they stay"

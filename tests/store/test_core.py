@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.store.cluster import ClusterView
@@ -212,12 +212,14 @@ def run(placement, history) -> Run:
     return run
 
 
+@settings(deadline=None)
 @given(PLACEMENTS, HISTORIES)
 def test_every_operation_finishes_exactly_once_whatever_fails(placement, history):
     done = run(placement, history)
     assert sorted(finish.op for finish in done.finished) == done.arrived
 
 
+@settings(deadline=None)
 @given(PLACEMENTS, HISTORIES)
 def test_an_operation_is_ok_exactly_when_no_page_is_bad(placement, history):
     for finish in run(placement, history).finished:
@@ -225,6 +227,7 @@ def test_an_operation_is_ok_exactly_when_no_page_is_bad(placement, history):
         assert len(set(finish.bad)) == len(finish.bad)
 
 
+@settings(deadline=None)
 @given(PLACEMENTS, HISTORIES)
 def test_no_page_is_a_hit_that_was_not_stored_or_whose_copies_all_failed(placement, history):
     """A model beside the core: copies that were written and have not failed since on a node that was up."""
@@ -249,6 +252,7 @@ def test_no_page_is_a_hit_that_was_not_stored_or_whose_copies_all_failed(placeme
     assert {page for page in (A, B, C, D) if done.store.holds(page)} <= hits
 
 
+@settings(deadline=None)
 @given(PLACEMENTS, HISTORIES)
 def test_the_log_of_a_run_gives_the_same_commands_in_a_fresh_core(placement, history):
     fresh = PageStore(ClusterView(NODES), placement)

@@ -1,14 +1,15 @@
 """Weights follow the load, come to rest, and do not swing."""
 
+from itertools import pairwise
 from math import exp2
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.store.cluster import ClusterView
 from kvbench.store.decay import DecayedHistogram, DecayedMean, DecayedRate
-from kvbench.store.weights import DynamicWeights, WeightRule, loads, next_weights
+from kvbench.store.weights import DynamicWeights, WeightRule, excess, loads, moved_share, next_weights
 
 S = 10**9
 RULE = WeightRule()
@@ -28,12 +29,14 @@ def follow(capacities: list[float], rounds: int = 60, rule: WeightRule = RULE) -
 CAPACITIES = st.lists(st.floats(0.3, 3.0), min_size=2, max_size=10)
 
 
+@settings(deadline=None)
 @given(CAPACITIES)
 def test_under_a_constant_load_the_weights_come_to_rest(capacities):
     course = follow(capacities)
     assert course[-1] == course[-20]
 
 
+@settings(deadline=None)
 @given(CAPACITIES)
 def test_at_rest_no_node_has_more_to_do_than_the_deadband_allows(capacities):
     weights = follow(capacities)[-1]
@@ -42,6 +45,7 @@ def test_at_rest_no_node_has_more_to_do_than_the_deadband_allows(capacities):
         assert max(load) <= (1 + RULE.deadband + 1e-9) * sum(load) / len(load)
 
 
+@settings(deadline=None)
 @given(CAPACITIES)
 def test_the_weights_of_two_nodes_move_apart_or_together_but_do_not_swing(capacities):
     """The ratio of any two weights goes one way only, while no weight is at a bound."""
@@ -55,6 +59,7 @@ def _is_flat(ratios: list[float]) -> bool:
     return max(ratios) / min(ratios) < 1 + 1e-9
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 100.0), min_size=2, max_size=10))
 def test_a_load_that_weights_do_not_cure_drives_them_no_farther_than_their_bounds(load):
     weights = dict.fromkeys(range(len(load)), 1.0)
@@ -89,11 +94,69 @@ def test_a_node_that_is_slow_and_busy_loses_weight_once_an_interval():
     assert cluster.weights[0] > 1.5
 
 
+# ---------------------------------------------------------------- what a change costs
+
+
+def test_what_moves_and_what_is_served_too_much_are_shares_of_all():
+    assert moved_share({0: 1.0, 1: 1.0}, {0: 0.5, 1: 1.5}) == 0.25
+    assert excess({0: 1.5, 1: 0.5}) == 0.25
+    assert excess({0: 1.0, 1: 1.0}) == 0
+
+
+class Skewed:
+    """Two nodes with 100 pages of 1 MB each; the first serves 9 MB/s and the second 1 MB/s, whatever the weights."""
+
+    def __init__(self, page_bytes=10**6):
+        self.cluster, self.weights = ClusterView(2), DynamicWeights(page_bytes=page_bytes)
+        self.now_ns, self.moved_bytes, self.changes = 0, 0.0, []
+        for node in (0, 1):
+            self.cluster.count(node, 100)
+
+    def run(self, seconds, rates=(9 * 10**6, 10**6)):
+        for _ in range(10 * seconds):
+            self.now_ns += S // 10
+            for node, rate in enumerate(rates):
+                self.weights.observe(self.now_ns, node, rate // 10, 10**6, self.cluster)
+            before = dict(enumerate(self.cluster.weights))
+            if changed := self.weights.decide(self.now_ns, self.cluster):
+                self.cluster.weigh(changed)
+                self.moved_bytes += 200 * 10**6 * moved_share(before, changed)
+                self.changes.append(self.now_ns)
+
+
+def test_a_change_waits_until_what_was_served_too_much_pays_for_it():
+    free, priced = Skewed(page_bytes=0), Skewed()
+    free.run(30)
+    priced.run(30)
+    assert free.changes[0] < 2 * S
+    assert not priced.changes, "1.4 MB/s are served too much, and the change moves 15 MB: three times that is 44 MB"
+    priced.run(30)
+    assert priced.changes
+
+
+def test_a_load_that_no_change_cures_moves_less_and_less():
+    skewed = Skewed()
+    skewed.run(1000)
+    assert len(skewed.changes) >= 3
+    waits = [late - early for early, late in pairwise(skewed.changes)]
+    assert waits == sorted(waits)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 10**8), st.integers(1, 10**8)), min_size=1, max_size=8))
+def test_weights_never_move_more_than_a_third_of_what_was_served_too_much(courses):
+    skewed = Skewed()
+    for rates in courses:
+        skewed.run(10, rates)
+    assert skewed.moved_bytes <= sum(10 * sum(rates) for rates in courses) / 3
+
+
 # ---------------------------------------------------------------- what they are made of
 
 SAMPLES = st.lists(st.tuples(st.integers(0, 10 * S), st.integers(1, 10**9)), min_size=1, max_size=50)
 
 
+@settings(deadline=None)
 @given(SAMPLES)
 def test_a_decayed_mean_weighs_each_value_by_its_age(samples):
     mean, now_ns, seen = DecayedMean(2 * S), 0, []
@@ -123,6 +186,7 @@ def test_a_steady_rate_is_found():
     assert rate.per_s(11 * S) == pytest.approx(250_000, rel=0.01)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=200), st.sampled_from([0.5, 0.9, 0.99]))
 def test_quantiles_are_right_to_six_percent_and_never_below(values, share):
     histogram = DecayedHistogram(S)
