@@ -50,7 +50,7 @@ class Instance:
         self._decoding: list[tuple[float, int, int]] = []  # a heap: step at which it ends, request, its tokens
         self._contexts = 0  # tokens of all that decode
         self._steps = 0.0
-        self._at_s = 0.0
+        self._at_s = self._computed_s = 0.0
         self._plan_number = 0
         self._decode_s = lru_cache(maxsize=65536)(self._decode)
 
@@ -59,6 +59,11 @@ class Instance:
         self._advance()
         self._prompts.append(job)
         self._plan()
+
+    def computed_s(self) -> float:
+        """For how long prompts have been computed."""
+        self._advance()
+        return self._computed_s
 
     # ------------------------------------------------------------ rates, and what follows from them
 
@@ -80,6 +85,7 @@ class Instance:
         """Let the time since the last event pass."""
         now_s = self._agenda.now_ns / 1e9
         prompts_per_s, steps_per_s = self._rates()
+        self._computed_s += now_s - self._at_s if self._prompts else 0.0
         self._left -= (now_s - self._at_s) * prompts_per_s
         self._steps += (now_s - self._at_s) * steps_per_s
         self._at_s = now_s

@@ -17,6 +17,7 @@ from kvbench.engine.tiers import Tier
 from kvbench.errors import UsageError
 from kvbench.load.workload import PageChain, Turn
 from kvbench.sim.agenda import Agenda
+from kvbench.sim.checkpoints import CheckpointWriters, Snapshots
 from kvbench.sim.drive import Driver
 from kvbench.sim.fluid import Instance, Job
 from kvbench.sim.nodes import SimNodes
@@ -36,6 +37,8 @@ class Seen:
     read_pages: int = 0
     nodes: set[int] = field(default_factory=set)
     ios: float = 0.0  # an I/O that serves several requests is shared
+    reading_s: float = 0.0
+    hidden_s: float = 0.0  # of that, while its instance computed other prompts
     first_ns: int = -1
     done_ns: int = -1
 
@@ -100,11 +103,17 @@ class FluidServing:
     """Instances that share the store: a request goes to the one with the fewest tokens to serve, and waits for room.
 
     Its pages come from the instance's host memory, then from the store, as far as there is no gap; the rest of its
-    prompt is computed, and the pages that the store lacks are written when that is done.
+    prompt is computed, and the pages that the store lacks are written when that is done. Pages of prompts that wait to
+    be computed are read meanwhile, unless the instance is `lazy`: then it takes one prompt up after the other.
     """
 
-    def __init__(self, storage: Storage, config: EngineConfig, instances: int, turns: Sequence[Turn]) -> None:
+    def __init__(
+        self, storage: Storage, config: EngineConfig, instances: int, turns: Sequence[Turn], *, lazy: bool = False
+    ) -> None:
         self.seen: list[Seen] = []
+        self.saves_s: list[float] = []  # of checkpoints
+        self._checkpoints: CheckpointWriters | None = None
+        self._lazy = lazy
         self._agenda, self._store, self._watch = storage.agenda, storage.store, storage.watch
         self._config = config
         self._driver = Driver(self._agenda, storage.nodes, self._store, self._read_or_written, self._watch)
@@ -116,6 +125,12 @@ class FluidServing:
     def give(self, event: object) -> None:
         """Something else that happens to the store: a node comes or goes."""
         self._driver.give(event)
+
+    def save(self, snapshots: Snapshots, last_ns: int) -> None:
+        """Write checkpoints beside the requests."""
+        page_bytes = self._config.page_bytes
+        writers = CheckpointWriters(self._agenda, snapshots, page_bytes, last_ns, self._driver.give)
+        self._checkpoints, self.saves_s = writers, writers.saves_s
 
     def _instance(self) -> Instance:
         return Instance(self._agenda, self._config.cost, self._config.step_tokens, self._first_token, self._finished)
@@ -133,7 +148,10 @@ class FluidServing:
 
     def _admit(self, room: _Room) -> None:
         while room.waiting and (room.free_tokens >= room.waiting[0].tokens or room.is_empty):
+            if self._lazy and room.prompts:
+                return
             request = room.waiting.popleft()
+            room.prompts += 1
             room.free_tokens -= request.tokens
             hittable = request.keys[: kv.full_pages(request.turn.prompt_tokens, self._config.page_tokens)]
             host = tuple(takewhile(room.host.touch, hittable))
@@ -141,6 +159,7 @@ class FluidServing:
             request.seen.host_pages = len(host)
             request.wanted = hittable[len(host) : len(host) + stored]
             if stored:
+                request.began_s, request.computed_s = self._agenda.now_ns / 1e9, room.instance.computed_s()
                 self._watch.want(request.wanted, request.seen)
                 self._driver.give(Arrive(2 * request.number, "read", request.wanted))
             else:
@@ -148,9 +167,13 @@ class FluidServing:
 
     def _read_or_written(self, finish: Finish) -> None:
         number, is_write = divmod(finish.op, 2)
-        if is_write:
+        if self._checkpoints and number < 0:
+            self._checkpoints.done()
+        if is_write or number < 0:
             return
         request, bad = self._requests[number], set(finish.bad)
+        request.seen.reading_s = self._agenda.now_ns / 1e9 - request.began_s
+        request.seen.hidden_s = request.room.instance.computed_s() - request.computed_s
         good = next((count for count, key in enumerate(request.wanted) if key in bad), len(request.wanted))
         self._compute(request, good)
 
@@ -166,11 +189,13 @@ class FluidServing:
         seen, now_ns = request.seen, self._agenda.now_ns
         seen.first_ns = now_ns
         self._driver.give(FirstToken(now_ns - seen.due_ns))
+        request.room.prompts -= 1
         request.room.keep(request.keys)
         lacking = tuple(key for key in request.keys if not self._store.holds(key))
         if lacking:
             prefix = prefix_of([key.digest for key in request.keys], self._config.prefix_depth)
             self._driver.give(Arrive(2 * number + 1, "write", lacking, prefix))
+        self._admit(request.room)
 
     def _finished(self, number: int) -> None:
         request = self._requests[number]
@@ -190,6 +215,7 @@ class _Room:
         self.host = Tier(config.host_memory_bytes // config.page_bytes)
         self.waiting: deque[_Request] = deque()
         self.tokens = 0  # of all that it has to serve
+        self.prompts = 0  # that are read or computed
         self.free_tokens = self._all_tokens = config.cost.kv_budget_bytes() // config.page_bytes * config.page_tokens
 
     @property
@@ -212,6 +238,8 @@ class _Request:
     room: _Room
     seen: Seen
     wanted: tuple[PageKey, ...] = ()
+    began_s: float = 0.0  # when its pages began to be read, and for how long prompts had been computed then
+    computed_s: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -223,6 +251,7 @@ class SchedulerServing:
 
     def __init__(self, storage: Storage, config: EngineConfig, turns: Sequence[Turn]) -> None:
         self.seen: list[Seen] = []
+        self.saves_s: list[float] = []
         self._agenda, self._store, self._watch = storage.agenda, storage.store, storage.watch
         self._config, self._core = config, EngineCore(config, storage.store)
         self._driver = Driver(self._agenda, storage.nodes, self._core, self._told, self._watch)

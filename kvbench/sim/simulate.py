@@ -22,8 +22,9 @@ from kvbench.sim.site import Change, Site
 from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.core import NodeDown, NodeLeave, NodeUp
 
-# name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts; `in_flight`
-# is the mean of requests under way while requests come, and its coefficient of variation over that time
+# name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts;
+# `hidden_reads` is the share of the time of reads in which their instance computed other prompts; `in_flight` the mean
+# of requests under way while requests come, and its coefficient of variation over that time
 FIGURES: Mapping[str, str] = {
     "hits": "share",
     "host_hits": "share",
@@ -35,7 +36,9 @@ FIGURES: Mapping[str, str] = {
     "ttft_p50_s": "s",
     "ttft_p90_s": "s",
     "ttft_p99_s": "s",
+    "hidden_reads": "share",
     "output_tokens_per_s": "tok/s",
+    "checkpoint_save_s": "s",
     "read_bytes": "B",
     "moved_bytes": "B",
     "in_flight": "count",
@@ -86,7 +89,10 @@ def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int, unseen: i
     of requests."""
     agenda, config = Agenda(), _config(site)
     page_bytes = config.page_bytes
-    cluster = _cluster(site, page_bytes)
+    layers = strategies.parse(strategy).layers
+    cluster = _cluster(site, page_bytes, apart="apart" in layers)
+    if "device" in layers:
+        cluster.weigh({node: model.read_rate / site.node.read_rate for node, model in enumerate(site.node_models())})
     store = strategies.build(strategy, cluster, page_bytes, seed, has_tiers=site.capacity is not None)
     link_rate, nodes_per_link = (site.link.rate, site.link.nodes) if site.link else (0, 1)
     nodes = SimNodes(agenda, site.node_models(), page_bytes, seed, link_rate=link_rate, nodes_per_link=nodes_per_link)
@@ -95,11 +101,13 @@ def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int, unseen: i
     if site.engine == "scheduler":
         serving = SchedulerServing(storage, config, turns)
     else:
-        serving = FluidServing(storage, config, site.instances, turns)
+        serving = FluidServing(storage, config, site.instances, turns, lazy="lazy" in layers)
+        if site.checkpoints:
+            serving.save(site.checkpoints, round(1e9 * max(turn.due_s or 0.0 for turn in turns)))
     for change in site.changes:
         agenda.at(round(1e9 * change.at), _change, change, site, nodes, serving)
     agenda.run()
-    return _figures(serving.seen[unseen:], site, storage)
+    return _figures(serving.seen[unseen:], serving.saves_s, storage)
 
 
 def _config(site: Site) -> EngineConfig:
@@ -112,12 +120,14 @@ def _config(site: Site) -> EngineConfig:
     )
 
 
-def _cluster(site: Site, page_bytes: int) -> ClusterView:
+def _cluster(site: Site, page_bytes: int, *, apart: bool) -> ClusterView:
+    aside = range(site.nodes - site.checkpoints.nodes, site.nodes) if apart and site.checkpoints else ()
     if not site.capacity:
-        return ClusterView(site.nodes)
+        return ClusterView(site.nodes, dict.fromkeys(aside, Role.CHECKPOINT))
     below = range(site.nodes, site.nodes + site.capacity.nodes)
     budgets = {Role.KV: site.capacity.flash // page_bytes, Role.CAPACITY: site.capacity.capacity // page_bytes}
-    return ClusterView(site.nodes + site.capacity.nodes, dict.fromkeys(below, Role.CAPACITY), budgets)
+    roles = dict.fromkeys(below, Role.CAPACITY) | dict.fromkeys(aside, Role.CHECKPOINT)
+    return ClusterView(site.nodes + site.capacity.nodes, roles, budgets)
 
 
 def _change(change: Change, site: Site, nodes: SimNodes, serving: FluidServing | SchedulerServing) -> None:
@@ -133,10 +143,11 @@ def _change(change: Change, site: Site, nodes: SimNodes, serving: FluidServing |
             serving.give(NodeUp(len(nodes.nodes) - 1))
 
 
-def _figures(seen: Sequence[Seen], site: Site, storage: Storage) -> dict[str, float]:
+def _figures(seen: Sequence[Seen], saves_s: Sequence[float], storage: Storage) -> dict[str, float]:
     pages = sum(each.pages for each in seen) or 1
     readers = [each for each in seen if each.read_pages]
-    reads = [node.bytes_read for number, node in enumerate(storage.nodes.nodes) if not _is_below(number, site)]
+    roles = storage.store.directory.cluster.roles
+    reads = [node.bytes_read for node, role in zip(storage.nodes.nodes, roles, strict=True) if role is Role.KV]
     ttft_s = [each.ttft_s for each in seen]
     span_s = (max(each.done_ns for each in seen) - min(each.due_ns for each in seen)) / 1e9
     host, capacity = sum(each.host_pages for each in seen), storage.store.read_pages[Role.CAPACITY]
@@ -151,7 +162,9 @@ def _figures(seen: Sequence[Seen], site: Site, storage: Storage) -> dict[str, fl
         "ios_per_request": fsum(each.ios for each in readers) / max(1, len(readers)),
         "imbalance": max(reads) * len(reads) / (sum(reads) or 1),
         **{f"ttft_p{q}_s": stats.percentile(ttft_s, q) for q in (50, 90, 99)},
+        "hidden_reads": fsum(each.hidden_s for each in seen) / (fsum(each.reading_s for each in seen) or 1.0),
         "output_tokens_per_s": sum(each.output_tokens for each in seen) / span_s,
+        "checkpoint_save_s": fsum(saves_s) / (len(saves_s) or 1),
         "read_bytes": float(sum(node.bytes_read for node in storage.nodes.nodes)),
         "moved_bytes": float(storage.watch.copied_bytes),
         "in_flight": in_flight,
@@ -173,7 +186,3 @@ def _in_flight(seen: Sequence[Seen]) -> tuple[float, float]:
         time_ns, area, squares = time_ns + passed_ns, area + count * passed_ns, squares + count**2 * passed_ns
     mean = area / time_ns
     return mean, sqrt(max(0.0, squares / time_ns - mean**2)) / mean
-
-
-def _is_below(number: int, site: Site) -> bool:
-    return site.capacity is not None and site.nodes <= number < site.nodes + site.capacity.nodes

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kvbench import content
 from kvbench.engine.cost import CostModel
 from kvbench.errors import UsageError
+from kvbench.sim.checkpoints import Snapshots
 from kvbench.sim.device import NodeModel
 from kvbench.sim.roofline import cost
 from kvbench.units import RateBytes, Seconds, SizeBytes
@@ -86,6 +87,7 @@ class Site:
     slow: SlowNodes | None = None
     capacity: Capacity | None = None
     changes: tuple[Change, ...] = ()
+    checkpoints: Snapshots | None = None
 
     __pydantic_config__ = _STRICT
 
@@ -96,6 +98,10 @@ class Site:
             raise ValueError("slowdown is above 0; 1 is the roofline itself")
         if self.engine == "scheduler" and self.instances != 1:
             raise ValueError("engine: scheduler is one instance; write instances: 1")
+        if self.checkpoints and self.engine == "scheduler":
+            raise ValueError("checkpoints need the fluid engine")
+        if self.checkpoints and self.checkpoints.nodes >= self.nodes:
+            raise ValueError(f"checkpoints.nodes is {self.checkpoints.nodes}, of {self.nodes} nodes")
         if self.slow and self.slow.count > self.nodes:
             raise ValueError(f"slow.count is {self.slow.count}, of {self.nodes} nodes")
         if any(change.node >= self.nodes for change in self.changes):

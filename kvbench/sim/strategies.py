@@ -33,7 +33,7 @@ PLACEMENTS: Mapping[str, Callable[[bytes], Hashing]] = {
 }
 LAYERS: Mapping[str, str] = {
     "prefix": "all pages of a prefix on one node (two levels)",
-    "weights": "node weights that follow the load, and pages that follow the weights",
+    "weights": "node weights that follow the load where that pays, and pages that follow them within a byte budget",
     "hot": "more copies of pages that are read much",
     "merge": "neighbouring pages of a node read and written in one I/O",
     "separate": "writes in small doses of their own, behind reads",
@@ -42,14 +42,17 @@ LAYERS: Mapping[str, str] = {
     "move": "pages that follow the placement when nodes come and go",
     "paced": "that, within a byte budget",
     "session": "that, all pages of a prefix at once",
+    "device": "node weights by what each node can read, set once",
+    "apart": "checkpoints on nodes of their own, where a site sets some aside",
+    "lazy": "a prompt's pages are read when it is to be computed, not while others are",
 }
 
 _SECOND_NS = 10**9
 _RUN_PAGES = 4
 _MERGE_WAIT_NS = 500_000
-_READ_DEPTH, _WRITE_DEPTH = 64, 4  # a node's I/Os under way
-_MOVE_DEPTH, _PACED_MOVE_RATE = 16, 500 * 10**6
-_PREFETCH_PAGES = 16
+_READ_DEPTH, _WRITE_DEPTH, _CHECKPOINT_DEPTH = 64, 4, 1  # a node's I/Os under way
+_MOVE_DEPTH, _PACED_MOVE_RATE, _WEIGHED_MOVE_RATE = 16, 500 * 10**6, 100 * 10**6
+_BATCH_PAGES = _PREFETCH_PAGES = 16  # between tiers
 _HALF_LIFE_USES = 20_000
 _WEIGHTS = WeightRule(interval_ns=5 * _SECOND_NS, half_life_ns=10 * _SECOND_NS)
 
@@ -88,14 +91,14 @@ def build(name: str, cluster: ClusterView, page_bytes: int, seed: int, *, has_ti
         placement,
         queues=_queues(named.layers, page_bytes),
         mover=_mover(named.layers, placement, flash, page_bytes, has_tiers),
-        weights=DynamicWeights(_WEIGHTS) if "weights" in named.layers else None,
+        weights=DynamicWeights(_WEIGHTS, page_bytes) if "weights" in named.layers else None,
     )
 
 
 def _queues(layers: frozenset[str], page_bytes: int) -> Queues:
     limits = {Lane.READ: Limit(_READ_DEPTH)}
     if "separate" in layers:
-        limits[Lane.POPULATE] = Limit(_WRITE_DEPTH)
+        limits |= {Lane.POPULATE: Limit(_WRITE_DEPTH), Lane.CHECKPOINT: Limit(_CHECKPOINT_DEPTH)}
     if "merge" not in layers:
         return Queues(page_bytes, limits=limits)
     return Queues(page_bytes, wait_ns=_MERGE_WAIT_NS, run_pages=_RUN_PAGES, limits=limits)
@@ -106,12 +109,13 @@ def _mover(layers: frozenset[str], placement: Strategy, flash: Strategy, page_by
     if has_tiers:
         policy = Heat(_HALF_LIFE_USES) if "heat" in layers else Lru()
         prefetch_pages = _PREFETCH_PAGES if "prefetch" in layers else 0
-        sources.append(Tiering(flash, policy, Lru(), prefetch_pages=prefetch_pages))
+        sources.append(Tiering(flash, policy, Lru(), batch_pages=_BATCH_PAGES, prefetch_pages=prefetch_pages))
     hot = HotPages()
     if "hot" in layers:
         sources.append(hot)
     if layers & {"weights", "move", "paced", "session"}:
         unit: Literal["page", "session"] = "session" if "session" in layers else "page"
         sources.append(Rebalance(placement, unit, hot.replicated))
-    budget = TokenBucket(_PACED_MOVE_RATE, page_bytes) if "paced" in layers else None
+    rate = _PACED_MOVE_RATE if "paced" in layers else _WEIGHED_MOVE_RATE
+    budget = TokenBucket(rate, page_bytes) if layers & {"paced", "weights"} else None
     return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget)

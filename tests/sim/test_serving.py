@@ -10,11 +10,16 @@ from kvbench.sim import site as sites
 from kvbench.sim import strategies
 from kvbench.sim.compare import compare
 from kvbench.sim.simulate import FIGURES, Source, Task, serve, simulate
-from kvbench.sim.site import Change, SlowNodes
+from kvbench.sim.site import Capacity, Change, SlowNodes
 from kvbench.store.cluster import ClusterView
 
 NARROW = sites.load("narrow")
 ONE = replace(NARROW, instances=1)
+SAVING = sites.load("checkpoints")
+PAGE_BYTES = 512 * 327_680
+SMALL_FLASH = replace(
+    ONE, nodes=1, capacity=Capacity(1, NARROW.node, flash=100 * PAGE_BYTES, capacity=1000 * PAGE_BYTES)
+)
 
 
 def sources():
@@ -70,6 +75,73 @@ def test_the_capacity_tier_keeps_what_flash_has_no_room_for():
     figures = simulate(Task(sites.load("tiers"), Source("long-tail", requests=150), "ring", 0))
     assert figures["capacity_hits"] > 0.01
     assert figures["moved_bytes"] > 0
+
+
+def test_what_goes_down_in_runs_comes_up_before_it_is_asked_for():
+    """A conversation is held twice, with others in between: the second time its pages are below."""
+    figures = {name: serve(SMALL_FLASH, replayed(), name, 0) for name in ("prefix+ring", "prefix+ring+prefetch")}
+    reads = {name: of["capacity_hits"] for name, of in figures.items()}
+    assert reads["prefix+ring+prefetch"] < reads["prefix+ring"] / 2
+
+
+def test_what_goes_down_in_runs_is_merged_when_it_is_read_there():
+    figures = {name: serve(SMALL_FLASH, replayed(whole=True), name, 0) for name in ("prefix+ring", "prefix+ring+merge")}
+    assert figures["prefix+ring"]["capacity_hits"] > 0
+    assert figures["prefix+ring+merge"]["ios_per_request"] < figures["prefix+ring"]["ios_per_request"] / 2
+
+
+def replayed(whole=False):
+    """32 pages in 8 turns; 240 pages of others, more than flash holds; then the 8 turns again, or the last of them."""
+    blocks = [Block(f"said{number}", 4 * 512) for number in range(8)]
+    said = [tuple(blocks[: number + 1]) for number in range(8)]
+    first = [Turn(f"a{number}", "a", prompt, 1, 10.0 * number) for number, prompt in enumerate(said)]
+    others = [turn(f"b{number}", 8 * 512, 100.0 + 10 * number) for number in range(30)]
+    again = [Turn(f"c{number}", "c", prompt, 1, 500.0 + 10.0 * number) for number, prompt in enumerate(said)]
+    return [*first, *others, *(again[-1:] if whole else again)]
+
+
+def test_weights_move_no_more_than_a_third_of_what_is_read():
+    task = Task(NARROW, Source("shared-prefixes"), "prefix+ring+weights+hot", 0)
+    free = replace(strategies._WEIGHTS, price=0.0)
+    figures = simulate(task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strategies, "_WEIGHTS", free)
+        unpriced = simulate(task)
+    assert figures["moved_bytes"] < figures["read_bytes"] / 3
+    assert figures["moved_bytes"] < unpriced["moved_bytes"] / 2
+
+
+def test_weights_by_device_give_slow_nodes_less():
+    site = replace(NARROW, slow=SlowNodes(2, 0.25))
+    plain, weighed = (simulate(Task(site, Source("retrieval"), name, 0)) for name in ("ring", "ring+device"))
+    assert weighed["imbalance"] > plain["imbalance"], "in bytes, for the fast nodes have more of them"
+    assert weighed["ttft_p90_s"] < plain["ttft_p90_s"]
+
+
+def test_a_lazy_engine_reads_while_nobody_computes():
+    turns = Source("long-tail", requests=60).turns(0)
+    eager, lazy = (serve(NARROW, turns, name, 0) for name in ("ring", "ring+lazy"))
+    assert lazy["hidden_reads"] == 0
+    assert eager["hidden_reads"] > 0.1
+    assert eager["ttft_p90_s"] < lazy["ttft_p90_s"]
+
+
+def test_checkpoints_are_saved_beside_the_requests_and_apart_from_them_where_that_is_wanted():
+    turns = [turn("a", 2048), turn("a", 2048, due_s=50.0)]
+    shared, apart, none = (
+        serve(site, turns, name, 0) for site, name in ((SAVING, "ring"), (SAVING, "ring+apart"), (NARROW, "ring"))
+    )
+    assert none["checkpoint_save_s"] == 0
+    seconds = SAVING.checkpoints.size / SAVING.node.write_rate
+    assert shared["checkpoint_save_s"] > seconds / 8, "eight nodes write no faster than that"
+    assert apart["checkpoint_save_s"] > seconds / 2, "nor do the two that are set aside"
+
+
+def test_reads_wait_behind_fewer_writes_when_those_are_kept_apart():
+    turns = Source("shared-prefixes").turns(0)
+    shared, separate, apart = (serve(SAVING, turns, f"ring{layer}", 0) for layer in ("", "+separate", "+apart"))
+    assert separate["ttft_p99_s"] < shared["ttft_p99_s"]
+    assert apart["ttft_p99_s"] < shared["ttft_p99_s"]
 
 
 @pytest.mark.parametrize("strategy", ["modulo+move", "ring+move", "ring+paced"])
