@@ -141,12 +141,12 @@ def read(path: Path, kind: type[T]) -> T:
 
 
 def _gate_path(name: str) -> Path:
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    path = content_root() / "gates" / f"{name.lower()}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(p.stem.upper() for p in path.parent.glob("*.yaml")))
-        raise UsageError(f"there is no gate {name!r}", f"one of {known}, or the path of a gate file ending in .yaml")
+    is_file = name.endswith((".yaml", ".yml"))
+    path = Path(name) if is_file else content_root() / "gates" / f"{name.lower()}.yaml"
+    if not path.exists():
+        known = ", ".join(sorted(p.stem.upper() for p in (content_root() / "gates").glob("*.yaml")))
+        hint = f"one of {known}, or the path of a gate file ending in .yaml"
+        raise UsageError(f"{name}: no such file" if is_file else f"there is no gate {name!r}", hint)
     return path
 
 
@@ -180,7 +180,9 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file", "kvbench init writes a target.yaml to edit") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise UsageError(f"{path}: cannot be read: {error}") from None
 
 

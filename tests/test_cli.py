@@ -4,12 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from kvbench.cli.commands import COMMANDS, build
+from kvbench.cli.main import app
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
 HEAVY = ("pandas", "matplotlib", "scipy", "pyarrow", "weasyprint")
+WIDTH = 64  # of a line beside the longest name, at 80 columns
 
 
 def kvbench(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -37,23 +44,67 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-COMMANDS = [
-    ["run", "gate"], ["resume"], ["plan", "gate"], ["judge"], ["report"], ["runs", "list"], ["runs", "show"],
-    ["runs", "rm"], ["init"], ["doctor"], ["engine", "serve"], ["load"], ["fio", "import"],
-    ["campaign", "new"], ["campaign", "status"], ["campaign", "report"], ["compare"], ["advise"], ["schema"],
-    *(["soak", word] for word in ("start", "revive", "status", "stop", "mark", "install", "remove")),
-]  # fmt: skip
+def test_help_of_the_whole_imports_no_command(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from kvbench.cli.main import app\n"
+        "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('kvbench.')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kvbench.cli", "kvbench.cli.commands", "kvbench.cli.main", "kvbench.errors"]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_every_help_has_an_example(command: list[str]) -> None:
-    from typer.testing import CliRunner
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_line_of_a_command_is_the_first_sentence_of_its_own_help(name: str) -> None:
+    assert build(name).get_short_help_str(WIDTH) == COMMANDS[name][1]
 
-    from kvbench.cli.main import app
 
-    result = CliRunner().invoke(app, [*command, "--help"])
+def test_every_line_of_the_help_is_whole() -> None:
+    assert all(len(line) <= WIDTH for _, line in COMMANDS.values())
+
+
+def every_command(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """A command with its full name, or those of a group."""
+    yield name, command
+    for below, each in getattr(command, "commands", {}).items():
+        yield from every_command(f"{name} {below}", each)
+
+
+EVERY = dict(found for name in COMMANDS for found in every_command(name, build(name)))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_help_has_an_example(name: str) -> None:
+    result = CliRunner().invoke(app, [*name.split(), "--help"])
     assert result.exit_code == 0
-    assert f"kvbench {' '.join(command)}" in result.output.split("Example:")[1]
+    assert f"kvbench {name}" in result.output.split("Example:")[1]
+
+
+def test_every_option_says_what_it_does_and_takes() -> None:
+    for name, command in EVERY.items():
+        for option in command.params:
+            assert option.help, (name, option.name)
+
+
+@pytest.mark.parametrize(
+    ("words", "partial", "completed"),
+    [("kvbench", "sc", "schema"), ("kvbench sim", "rep", "reproduce"), ("kvbench run gate", "--qui", "--quick")],
+)
+def test_names_and_options_are_completed(words: str, partial: str, completed: str) -> None:
+    typed = {"COMP_WORDS": f"{words} {partial}", "COMP_CWORD": str(len(words.split()))}
+    result = CliRunner().invoke(app, env={**typed, "_KVBENCH_COMPLETE": "complete_bash"})
+    assert result.stdout.split() == [completed]
+
+
+@pytest.mark.parametrize(
+    ("args", "suggestion"), [(["camp"], "campaign"), (["soak", "stat"], "status"), (["run", "gat"], "gate")]
+)
+def test_a_mistyped_command_is_told_what_was_meant(args: list[str], suggestion: str, tmp_path: Path) -> None:
+    done = kvbench(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"'{suggestion}'" in done.stderr.split("Did you mean")[1]
 
 
 def test_a_run_from_plan_to_report(tmp_path: Path) -> None:
@@ -95,6 +146,15 @@ def test_a_run_from_plan_to_report(tmp_path: Path) -> None:
         (["report", "nowhere"], 2, "nowhere is not a run folder"),
         (["judge", "nowhere"], 2, "nowhere is not a run folder"),
         (["nonsense"], 2, "nonsense"),
+        (["runs", "list", "--in", "nowhere"], 2, "nowhere is not a directory"),
+        (["init", GATE], 2, "is not a directory"),
+        (["plan", "gate", "G4", "--duration", "soon"], 2, "Invalid value for '--duration': 'soon' is not a duration"),
+        (["load", "--url", "x", "--rate", "1", "--requests", "1"], 2, "'x' is not the address of an endpoint"),
+        (["load", "--url", "http://h", "--json", "nowhere/x"], 2, "--json nowhere/x: no file can be written there"),
+        (["load", "--url", "http://h", "--rows", "."], 2, "--rows .: no file can be written there"),
+        (["engine", "serve", "--host-memory", "4 potatoes"], 2, "'--host-memory': '4 potatoes' is not a size"),
+        (["engine", "serve", "--rate-limit", "4 GB"], 2, "'--rate-limit': '4 GB' is not a rate"),
+        (["store", "bench", ".", "--bytes", "-1"], 2, "Invalid value for '--bytes': '-1' is not a size"),
         (["run", "gate", "G3", "--quik"], 2, "--quik"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

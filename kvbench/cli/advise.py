@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvbench.cli.gate import Json
+from kvbench.cli.options import Json
 from kvbench.cli.sim import Nodes, Requests, Seed
 from kvbench.errors import Exit, UsageError
 from kvbench.units import parse_seconds
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
 _SITE = "tiers"  # the one that can show all layers
 _OTHERS = {"output_tokens_per_s": "tok/s", "hits": "share", "moved_bytes": "B"}  # that are shown beside the TTFT
-
-
-def register(app: typer.Typer) -> None:
-    """Add this module's command to the application."""
-    app.command("advise")(advise)
 
 
 def advise(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvbench.cli.gate import Json
+from kvbench.cli.options import Json, TargetFile
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The campaign's fold
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Tie the gates of a joint test to one target, parties and dates.\n\n"
+    help="Tie the gates of a joint test to a target, parties and dates.\n\n"
     "Example:  kvbench campaign status joint-test",
 )
 
@@ -25,15 +25,19 @@ app = typer.Typer(
 @app.command("new")
 def new(
     folder: Folder,
-    target: Annotated[
-        Path | None, typer.Option("--target", help="Target file; copied. None: a demonstration on this disk.")
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="What reports call it (default: the folder's name).")] = "",
+    target: TargetFile = None,
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="What reports call it (default: the folder's name).")
+    ] = "",
     party: Annotated[
-        list[str] | None, typer.Option("--party", help='Who takes part, as "NAME: CONTACT"; once for each.')
+        list[str] | None,
+        typer.Option("--party", metavar="TEXT", help='Who takes part, as "NAME: CONTACT"; once for each.'),
     ] = None,
     mode: Annotated[
-        str, typer.Option("--mode", help="collaborative: run each gate once, together. independent: each party does.")
+        str,
+        typer.Option(
+            "--mode", metavar="MODE", help="collaborative: run each gate once, together. independent: each party does."
+        ),
     ] = "collaborative",
 ) -> None:
     """Make a campaign folder: who takes part, what is tested, until when.
@@ -94,7 +98,7 @@ def report(folder: Folder) -> None:
     for path in files:
         show.say(str(path))
     for message in messages:
-        show.say(f"note: {message}")
+        show.note(message)
 
 
 def _about(campaign: "CampaignFolder") -> list[str]:

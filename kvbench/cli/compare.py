@@ -5,23 +5,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.gate import Json
+from kvbench.cli.options import Json
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
     from kvbench.compare import Comparison, Figure, Run
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command to the application."""
-    app.command("compare")(compare)
-
-
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders; the first is the reference.")],
     json: Json = None,
 ) -> None:
-    """Set runs side by side: what differs in their set-up, then every judged figure, with n and its interval.
+    """Set runs side by side, set-up and figures.
+
+    What differs in their set-up comes first, then every judged figure with n and its 95 % interval.
 
     Example:  kvbench compare kvbench-runs/2026-11-30T16-25-00-G3 kvbench-runs/2026-12-01T09-00-00-G3
     """
@@ -51,25 +48,21 @@ def _run(path: Path) -> "Run":
 
 
 def _say_differences(comparison: "Comparison") -> None:
-    from rich.table import Table
-
     from kvbench.cli import show
 
     if not comparison.differences:
         show.say("nothing differs in the set-up")
         return
-    table = Table("differs in the set-up", *_headings(comparison), box=None, pad_edge=False)
+    table = show.columns("differs in the set-up", *_headings(comparison))
     for difference in comparison.differences:
         table.add_row(difference.what, *(value or "–" for value in difference.values))
     show.print_table(table)
 
 
 def _say_figures(comparison: "Comparison") -> None:
-    from rich.table import Table
-
     from kvbench.cli import show
 
-    table = Table("step", "cell", "arm", "figure", *_headings(comparison), box=None, pad_edge=False)
+    table = show.columns("step", "cell", "arm", "figure", *_headings(comparison))
     judged = [row for row in comparison.rows if row.judged]
     for row in judged:
         cells = [_cell(figure, row.unit, number) for number, figure in enumerate(row.figures)]
@@ -85,10 +78,10 @@ def _headings(comparison: "Comparison") -> list[str]:
 
 
 def _cell(figure: "Figure | None", unit: str, number: int) -> str:
-    from kvbench.units import format_value
+    from kvbench.cli import show
 
     if figure is None:
         return "–"
-    spread = "" if figure.high is None else f" ± {format_value(figure.high - figure.mean, unit)}"
-    ratio = f"  ×{figure.ratio:.3g}" if number and figure.ratio is not None else ""
-    return f"{format_value(figure.mean, unit)}{spread}  n={figure.n}{ratio}"
+    half_width = None if figure.high is None else figure.high - figure.mean
+    shown = show.estimate(figure.mean, half_width, figure.ratio if number else None, unit)
+    return f"{shown}  n={figure.n}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.gate import Json
+from kvbench.cli.options import Json
 
 if TYPE_CHECKING:
     from kvbench.doctor import Line
@@ -16,13 +16,8 @@ Folders = Annotated[
 _STYLES = {"OK": "green", "warn": "yellow", "missing": "red"}
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command to the application."""
-    app.command("doctor")(doctor)
-
-
 def doctor(folders: Folders = None, json: Json = None) -> None:
-    """Say what this machine can and cannot do for a test, each with its fix. Always exit code 0.
+    """Say what this machine can and cannot do, each with its fix. Always exit code 0.
 
     Example:  kvbench doctor /mnt/dut /mnt/baseline
     """
@@ -38,7 +33,6 @@ def doctor(folders: Folders = None, json: Json = None) -> None:
 
 
 def _print(lines: "tuple[Line, ...]") -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from kvbench.cli import show
@@ -47,7 +41,7 @@ def _print(lines: "tuple[Line, ...]") -> None:
         for line in lines:
             show.say(f"{line.state:8}{line.subject}: {line.found}" + (f"; fix: {line.fix}" if line.fix else ""))
         return
-    table = Table("", "what", "found", "fix", box=None, pad_edge=False)
+    table = show.columns("", "what", "found", "fix")
     for line in lines:
         state = Text(line.state, style=_STYLES[line.state])
         table.add_row(state, Text(line.subject), Text(line.found), Text(line.fix))

@@ -3,39 +3,41 @@
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from kvbench.cli.options import quantity
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.units import parse_bytes, parse_rate
+
+if TYPE_CHECKING:
+    from kvbench.engine.cost import CostModel
 
 T = TypeVar("T")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to the application."""
-    engine_app = typer.Typer(
-        no_args_is_help=True,
-        help="Inference engines: the emulated one, and the recipes of real ones.\n\n"
-        "Example:  kvbench engine serve --model llama-3.1-8b --accelerator L4 --kv-dir /mnt/kv",
-    )
-    engine_app.command("serve")(serve)
-    engine_app.command("recipe")(recipe)
-    app.add_typer(engine_app, name="engine")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Serve an emulated engine, or show how a real one is started.\n\n"
+    "Example:  kvbench engine serve --model llama-3.1-8b --accelerator L4 --kv-dir /mnt/kv",
+)
 
 
+@app.command()
 def serve(
-    model: Annotated[str, typer.Option(help="A model of workloads/models.yaml.")],
-    accelerator: Annotated[str, typer.Option(help="An accelerator of workloads/accelerators.yaml.")],
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="Accelerators that share the model.")] = 1,
+    model: Annotated[str, typer.Option(metavar="NAME", help="A model of workloads/models.yaml.")],
+    accelerator: Annotated[str, typer.Option(metavar="NAME", help="An accelerator of workloads/accelerators.yaml.")],
+    tensor_parallel: Annotated[int, typer.Option(metavar="N", min=1, help="Accelerators that share the model.")] = 1,
     kv_dir: Annotated[
         list[Path] | None, typer.Option(metavar="DIR", help="Directory for KV pages; repeat it, one a storage node.")
     ] = None,
     recompute: Annotated[bool, typer.Option("--recompute", help="Keep no KV below GPU memory.")] = False,
-    host_memory: Annotated[str, typer.Option(metavar="SIZE", help="Host memory for KV, as 64 GiB; 0: none.")] = "0 B",
+    host_memory: Annotated[
+        int, typer.Option(parser=quantity(parse_bytes), metavar="SIZE", help="Host memory for KV, as '64 GiB'.")
+    ] = 0,
     prefix_caching: Annotated[
         bool, typer.Option("--prefix-caching", help="Keep the KV of finished requests in GPU memory.")
     ] = False,
@@ -43,12 +45,21 @@ def serve(
         bool, typer.Option("--no-direct", help="Read and write through the page cache instead of O_DIRECT.")
     ] = False,
     rate_limit: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Throttle each node, as 2.5 GB/s, to stand for a slower medium.")
+        int | None,
+        typer.Option(
+            parser=quantity(parse_rate),
+            metavar="RATE",
+            help="Throttle each node, as '2.5 GB/s', to stand for a slower medium.",
+        ),
     ] = None,
-    salt: Annotated[str, typer.Option(help="Name of the run; the pages of another run are then found wrong.")] = "",
+    salt: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the run; the pages of another run are then found wrong.")
+    ] = "",
     fault_log: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines of bad pages.")] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any that is free.")] = 8000,
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0: any that is free.")
+    ] = 8000,
     ready_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Written with the server's address as soon as it answers.")
     ] = None,
@@ -58,29 +69,21 @@ def serve(
     Example:  kvbench engine serve --model Qwen3-Coder-480B-A35B --accelerator MI308X --tensor-parallel 8
     --kv-dir /mnt/fx100/kv
     """
-    from kvbench.content import content_root
-    from kvbench.engine import catalog, server
-    from kvbench.engine.cost import CostModel
+    from kvbench.engine import server
     from kvbench.engine.driver import StorageOptions, driver
     from kvbench.engine.protocol import EngineConfig
 
     if bool(kv_dir) == recompute:
         raise UsageError("give --kv-dir for an engine that stores its KV, or --recompute for one that does not")
-    workloads = content_root() / "workloads"
-    cost = CostModel(
-        _known("model", model, catalog.models(workloads / "models.yaml")),
-        _known("accelerator", accelerator, catalog.accelerators(workloads / "accelerators.yaml")),
-        tensor_parallel,
-    )
     storage = StorageOptions(
         directories=tuple(kv_dir or ()),
         direct=not no_direct,
-        rate_limit_bytes_per_s=_quantity("--rate-limit", parse_rate, rate_limit) if rate_limit else None,
+        rate_limit_bytes_per_s=rate_limit,
         salt=salt,
         fault_log=fault_log,
     )
     config = EngineConfig(
-        cost, host_memory_bytes=_quantity("--host-memory", parse_bytes, host_memory), prefix_caching=prefix_caching
+        _cost(model, accelerator, tensor_parallel), host_memory_bytes=host_memory, prefix_caching=prefix_caching
     )
     with server.listen(host, port) as listening, driver(config, storage) as engine:
         url = f"http://{host}:{listening.getsockname()[1]}"
@@ -92,6 +95,7 @@ def serve(
         server.web_server(engine).run(sockets=[listening])
 
 
+@app.command()
 def recipe(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A recipe of engines/, or a file.")] = None,
     target: Annotated[
@@ -127,17 +131,23 @@ def recipe(
         print("\n".join(described(found, arm, example)) + "\n")
 
 
+def _cost(model: str, accelerator: str, tensor_parallel: int) -> "CostModel":
+    from kvbench.content import content_root
+    from kvbench.engine import catalog
+    from kvbench.engine.cost import CostModel
+
+    workloads = content_root() / "workloads"
+    return CostModel(
+        _known("model", model, catalog.models(workloads / "models.yaml")),
+        _known("accelerator", accelerator, catalog.accelerators(workloads / "accelerators.yaml")),
+        tensor_parallel,
+    )
+
+
 def _known(what: str, name: str, catalog: Mapping[str, T]) -> T:
     if name not in catalog:
         raise UsageError(f"there is no {what} {name!r}", f"one of: {', '.join(catalog)}")
     return catalog[name]
-
-
-def _quantity(option: str, parse: Callable[[object], int], text: str) -> int:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
 
 
 def _write_whole(path: Path, text: str) -> None:

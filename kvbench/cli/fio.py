@@ -13,11 +13,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _fio() -> None:
-    pass
-
-
 @app.command("import")
 def import_(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What fio printed, or wrote with --output.")],
@@ -42,8 +37,6 @@ def import_(
 
 
 def _print(entry: dict[str, Any]) -> None:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     from kvbench.cli import show
@@ -53,16 +46,12 @@ def _print(entry: dict[str, Any]) -> None:
         show.say(f"  note: {warning}")
     if not entry["jobs"]:
         return
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("job", overflow="fold")
-    table.add_column("", no_wrap=True)
-    for heading in ("bytes", "runtime", "bandwidth", "IOPS", "p50", "p99", "n"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = show.columns("job", "", right=("bytes", "runtime", "bandwidth", "IOPS", "p50", "p99", "n"))
     rows = [(_job_name(job), job["direction"], job) for job in entry["jobs"]]
     rows += [(f"all {total['jobs']}", name, total) for name, total in entry["total"].items() if total["jobs"] > 1]
     for name, direction, figures in rows:
         table.add_row(*(Text(cell) for cell in (name, direction, *_cells(figures))))
-    show.console.print(table)
+    show.print_table(table)
 
 
 def _job_name(job: dict[str, Any]) -> str:
@@ -71,22 +60,19 @@ def _job_name(job: dict[str, Any]) -> str:
 
 def _cells(figures: dict[str, Any]) -> tuple[str, ...]:
     """Readable figures; – where there is none. Latency is completion latency unless the cell says `lat`."""
-    from kvbench.units import format_value
-
-    def cell(value: float | None, unit: str) -> str:
-        return "–" if value is None else format_value(value, unit)
+    from kvbench.cli.show import figure
 
     def latency(percentile: str) -> str:
         value_ns = figures["latency_ns"].get(percentile)
         mark = " lat" if figures["latency_kind"] == "lat" else ""
-        return "–" if value_ns is None else cell(value_ns / 1e9, "s") + mark
+        return "–" if value_ns is None else figure(value_ns / 1e9, "s") + mark
 
     return (
-        cell(figures["bytes"], "B"),
-        cell(figures["runtime_s"], "s"),
-        cell(figures["bandwidth_bytes_per_s"], "B/s"),
-        cell(figures["iops"], "count"),
+        figure(figures["bytes"], "B"),
+        figure(figures["runtime_s"], "s"),
+        figure(figures["bandwidth_bytes_per_s"], "B/s"),
+        figure(figures["iops"], "count"),
         latency("50"),
         latency("99"),
-        cell(figures["latency_n"] or None, "count"),
+        figure(figures["latency_n"] or None, "count"),
     )

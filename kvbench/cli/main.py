@@ -10,11 +10,12 @@ from typing import Annotated, NoReturn
 import typer
 
 import kvbench
-from kvbench.cli import advise, campaign, compare, doctor, engine, fio, gate, load, runs, schema, sim, soak, store
+from kvbench.cli.commands import LazyGroup, enlist
 from kvbench.errors import Exit, KvbenchError
 
 app = typer.Typer(
     name="kvbench",
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: the formatted one imports markdown and syntax highlighting, half of the time
@@ -23,19 +24,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 pass, 1 fail, 2 usage, 3 inconclusive, 4 environment or refusal, 70 internal error, "
     "130 interrupted.",
 )
-gate.register(app)
-runs.register(app)
-doctor.register(app)
-engine.register(app)
-load.register(app)
-compare.register(app)
-advise.register(app)
-schema.register(app)
-app.add_typer(fio.app, name="fio")
-app.add_typer(sim.app, name="sim")
-app.add_typer(soak.app, name="soak")
-app.add_typer(store.app, name="store")
-app.add_typer(campaign.app, name="campaign")
+enlist(app)
 
 
 def _version(asked: bool) -> None:
@@ -72,7 +61,7 @@ def main() -> NoReturn:
     """Entry point: run the command line and leave with an exit code of the table."""
     _on_signals(_interrupt)
     try:
-        app()
+        app(prog_name="kvbench")
     except KvbenchError as error:
         print(f"kvbench: {error}", file=sys.stderr)
         code = error.exit_code

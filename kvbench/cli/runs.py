@@ -6,31 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.gate import RUNS, Json, Run
+from kvbench.cli.options import RUNS, Json, Run, Yes
 from kvbench.errors import Exit, KvbenchError, UsageError
 
 if TYPE_CHECKING:
     from kvbench.journal import RunFolder
 
 FORMATS = ("html", "pdf", "md", "json", "csv")
-Folder = Annotated[Path, typer.Option("--in", help="The folder that holds the runs.")]
+Folder = Annotated[Path, typer.Option("--in", metavar="DIR", help="The folder that holds the runs.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's commands to the application."""
-    app.command("report")(report)
-    runs_app = typer.Typer(no_args_is_help=True, help="List, show and remove runs.\n\nExample:  kvbench runs list")
-    runs_app.command("list")(list_runs)
-    runs_app.command("show")(show_run)
-    runs_app.command("rm")(remove_run)
-    app.add_typer(runs_app, name="runs")
-    app.command("init")(init)
+app = typer.Typer(no_args_is_help=True, help="List, show and remove runs.\n\nExample:  kvbench runs list")
 
 
 def report(
     run: Run,
     format: Annotated[
-        str, typer.Option("--format", help=f"Any of {','.join(FORMATS)}, separated by commas.")
+        str, typer.Option("--format", metavar="LIST", help=f"Any of {','.join(FORMATS)}, separated by commas.")
     ] = "html,pdf",
 ) -> None:
     """Write a run's report again from its folder.
@@ -52,19 +44,20 @@ def report(
     for path in rendered.files.values():
         show.say(str(path))
     for message in rendered.messages:
-        show.say(f"note: {message}")
+        show.note(message)
 
 
+@app.command("list")
 def list_runs(folder: Folder = RUNS, json: Json = None) -> None:
     """List the runs of a folder, newest last.
 
     Example:  kvbench runs list --in kvbench-runs
     """
-    from rich.table import Table
-
     from kvbench import journal
     from kvbench.cli import show
 
+    if not folder.is_dir() and folder != RUNS:
+        raise UsageError(f"{folder} is not a directory", "name the folder that holds the runs")
     rows = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         if (path / "plan.json").is_file():
@@ -72,7 +65,7 @@ def list_runs(folder: Folder = RUNS, json: Json = None) -> None:
                 rows.append(_row(journal.RunFolder.open(path)))
             except KvbenchError as error:
                 rows.append({"run": str(path), "gate": "", "target": "", "steps": "", "verdict": error.message})
-    table = Table("run", "gate", "target", "steps", "verdict", box=None, pad_edge=False)
+    table = show.columns("run", "gate", "target", "steps", "verdict")
     for row in rows:
         table.add_row(*row.values())
     if rows:
@@ -82,6 +75,7 @@ def list_runs(folder: Folder = RUNS, json: Json = None) -> None:
     show.write_json(rows, json)
 
 
+@app.command("show")
 def show_run(run: Run, json: Json = None) -> None:
     """Show how far a run is and what its verdict says.
 
@@ -102,7 +96,8 @@ def show_run(run: Run, json: Json = None) -> None:
     show.write_json(row, json)
 
 
-def remove_run(run: Run, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+@app.command("rm")
+def remove_run(run: Run, yes: Yes = False) -> None:
     """Remove a run folder, and what it left on its target.
 
     Example:  kvbench runs rm kvbench-runs/2026-11-30T16-25-00-G3
@@ -128,6 +123,8 @@ def init(folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to 
     from kvbench.content import content_root
 
     path = folder / "target.yaml"
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is not a directory", "name the one to write target.yaml to")
     if path.exists():
         raise UsageError(f"{path} exists", "move it away first; kvbench does not overwrite it")
     folder.mkdir(parents=True, exist_ok=True)

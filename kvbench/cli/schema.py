@@ -11,16 +11,13 @@ from kvbench.errors import KvbenchError, UsageError
 NAMES = ("target", "gate", "workload", "engine", "campaign")
 
 
-def register(app: typer.Typer) -> None:
-    """Add this module's command to the application."""
-    app.command("schema")(schema)
-
-
 def schema(
     name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"{', '.join(NAMES)}; none: all of them.")] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.schema.json there.")] = None,
 ) -> None:
-    """Print the JSON Schema of the files that people edit, for an editor that completes and checks them.
+    """Print the JSON Schema of the files that people edit.
+
+    An editor completes and checks them with it.
 
     Example:  kvbench schema --out schemas
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,30 @@ _STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outc
 def say(text: str) -> None:
     """One line for people, never wrapped and never read as markup."""
     console.print(text, markup=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """A line about something that the reader should know."""
+    say(f"note: {text}")
+
+
+def columns(*left: str, right: Iterable[str] = ()) -> Table:
+    """A table without lines: words to the left, which may wrap, and figures to the right, which do not."""
+    table = Table(*left, box=None, pad_edge=False)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A value in its unit, or – where there is none."""
+    return "–" if value is None else format_value(value, unit)
+
+
+def estimate(mean: float, half_width: float | None, ratio: float | None, unit: str) -> str:
+    """A mean ± half of its interval, and × the ratio to the reference, where there are such."""
+    spread = f" ± {format_value(half_width, unit)}" if half_width is not None else ""
+    return f"{format_value(mean, unit)}{spread}" + (f"  ×{ratio:.3g}" if ratio is not None else "")
 
 
 def print_table(table: Table) -> None:
@@ -107,7 +131,7 @@ class Watch:
             say(f"  {step.id}: {', '.join(figures)}")
 
     def note(self, text: str) -> None:
-        say(f"note: {text}")
+        note(text)
 
     def _remaining(self) -> str:
         """The plan's estimate of what is left, corrected by how the part behind us went."""
@@ -134,4 +158,4 @@ def verdict(result: Verdict) -> None:
     if len(decisive) > _MOST_FINDINGS:
         say(f"  … and {len(decisive) - _MOST_FINDINGS} more, all in the report")
     for warning in result.warnings:
-        say(f"note: {warning}")
+        note(warning)

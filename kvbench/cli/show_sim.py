@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 
 def say_columns(columns: Sequence[Column], figures: Mapping[str, str]) -> None:
     """One table: a row for each of `figures` (name → unit) that any column has."""
-    from rich.table import Table
-
     from kvbench.cli import show
 
-    table = Table("figure", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column.label, justify="right", no_wrap=True)
+    table = show.columns("figure", right=(column.label for column in columns))
     for name, unit in figures.items():
         if any(column.figures[name].mean for column in columns):
             table.add_row(name, *(_estimate(column, name, unit, column is columns[0]) for column in columns))
@@ -33,13 +29,12 @@ def say_columns(columns: Sequence[Column], figures: Mapping[str, str]) -> None:
 
 
 def _estimate(column: Column, name: str, unit: str, is_reference: bool) -> str:
-    from kvbench.units import format_value
+    from kvbench.cli import show
 
+    found, ratio = column.figures[name], column.ratios[name]
     shown = "ratio" if unit == "count" and name != "requests" else unit
-    figure, ratio = column.figures[name], column.ratios[name]
-    spread = f" ± {format_value(figure.half_width, shown)}" if figure.half_width else ""
-    change = f"  ×{ratio.ratio:.3g}" if ratio and not is_reference else ""
-    return f"{format_value(figure.mean, shown)}{spread}{change}"
+    change = ratio.ratio if ratio and not is_reference else None
+    return show.estimate(found.mean, found.half_width or None, change, shown)
 
 
 def columns_document(columns: Sequence[Column], first: Task) -> dict[str, Any]:
@@ -64,14 +59,10 @@ def columns_document(columns: Sequence[Column], first: Task) -> dict[str, Any]:
 def say_calibration(result: Calibration) -> None:
     from statistics import median
 
-    from rich.table import Table
-
     from kvbench.cli import show
     from kvbench.units import format_rate, format_seconds
 
-    table = Table("cell", "rounds", box=None, pad_edge=False)
-    for heading in ("TTFT p50", "simulated", "tok/s", "simulated"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = show.columns("cell", "rounds", right=("TTFT p50", "simulated", "tok/s", "simulated"))
     for held in result.held:
         cell, errors = held.cell, held.errors
         ttft = rate = "device not known without it"
@@ -93,19 +84,32 @@ def say_calibration(result: Calibration) -> None:
     show.say(f"fitted to all cells: computing takes {fit.slowdown:.3g} × the roofline, {constants}{rates}")
 
 
+def calibration_document(result: Calibration) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    cells = [
+        {
+            "arm": held.cell.arm.name, "cell": held.cell.step.cell, "rounds": held.cell.rounds,
+            "measured": {"ttft_p50_s": held.cell.ttft_p50_s, "output_tokens_per_s": held.cell.tokens_per_s},
+            "simulated": {"ttft_p50_s": held.ttft_p50_s, "output_tokens_per_s": held.tokens_per_s},
+            "errors": held.errors,
+        }
+        for held in result.held
+    ]  # fmt: skip
+    return {"version": 1, "basis": "simulated", "fit": asdict(result.fit), "cells": cells}
+
+
 # ---------------------------------------------------------------- reproduce
 
 
 def say_reproduction(known: Published, result: Reproduction) -> None:
-    from rich.table import Table
-
     from kvbench.cli import show
 
     report = result.report
     show.say(f"{report.id}, {report.about}: printed, simulated (error), constant bandwidth (error)")
-    table = Table("cell", box=None, pad_edge=False)
-    for heading in ("TTFT p50", "simulated", "constant", "tok/s", "simulated", "constant", "busy", "read", "notes"):
-        table.add_column(heading, justify="left" if heading == "notes" else "right", no_wrap=True)
+    figures = ("TTFT p50", "simulated", "constant", "tok/s", "simulated", "constant", "busy", "read")
+    table = show.columns("cell", right=figures)
+    table.add_column("notes", no_wrap=True)
     for each in result.predictions:
         table.add_row(each.cell.id + " (fitted)" * (each.cell is result.fitted), *_cells(known, each))
     show.print_table(table)

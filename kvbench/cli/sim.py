@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.gate import Json
+from kvbench.cli.options import Json, writable
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,38 +17,36 @@ _MOST_NODES = 1000
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Strategies on modelled storage, in virtual time; figures are simulated.\n\n"
-    "Example:  kvbench sim compare ring prefix+ring",
+    help="Simulate strategies on modelled storage, in virtual time.\n\nExample:  kvbench sim compare ring prefix+ring",
 )
 
 
-def _writable(file: Path | None) -> Path | None:
-    """Found out before anything is simulated."""
-    if file and (file.is_dir() or not file.parent.is_dir()):
-        raise UsageError(f"--html {file}: no file can be written there", "name a file in a folder that exists")
-    return file
-
-
-Seeds = Annotated[int, typer.Option(min=1, help="How many seeds: each is a run with other arrivals and other luck.")]
-Seed = Annotated[int, typer.Option(min=0, help="The first seed; the same one gives the same figures.")]
-Processes = Annotated[int | None, typer.Option(min=1, help="Default: one for each processor.")]
+Seeds = Annotated[
+    int, typer.Option(metavar="N", min=1, help="How many seeds: each is a run with other arrivals and other luck.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", min=0, help="The first seed; the same one gives the same figures.")]
+Processes = Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: one for each processor.")]
 Workload = Annotated[
-    str, typer.Option(help="Of workloads/inference: conversations, shared-prefixes, long-tail, retrieval; or a file.")
+    str,
+    typer.Option(
+        metavar="NAME", help="Of workloads/inference: conversations, shared-prefixes, long-tail, retrieval; or a file."
+    ),
 ]
 Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")]
-Requests = Annotated[int | None, typer.Option(min=1, help="Only so many of them, from the first on.")]
-OnSite = Annotated[str, typer.Option("--site", help="Engines and nodes: of workloads/sim, or a file.")]
+Requests = Annotated[int | None, typer.Option(metavar="N", min=1, help="Only so many of them, from the first on.")]
+OnSite = Annotated[str, typer.Option("--site", metavar="NAME", help="Engines and nodes: of workloads/sim, or a file.")]
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", callback=_writable, help="Charts and all figures, as a page."),
+    typer.Option("--html", metavar="FILE", callback=writable, help="Charts and all figures, as a page."),
 ]
-Nodes = Annotated[int | None, typer.Option(min=1, max=1000, help="Another number of storage nodes.")]
+Nodes = Annotated[int | None, typer.Option(metavar="N", min=1, max=1000, help="Another number of storage nodes.")]
 
 
 @app.command()
 def run(
-    strategy: Annotated[str, typer.Argument(help="A placement and layers, like prefix+ring+merge.")],
+    strategy: Annotated[
+        str, typer.Argument(metavar="STRATEGY", help="A placement and layers, like prefix+ring+merge.")
+    ],
     workload: Workload = "shared-prefixes",
     trace: Trace = None,
     requests: Requests = None,
@@ -98,8 +96,12 @@ def compare(
 
 @app.command()
 def scale(
-    strategy: Annotated[str, typer.Argument(help="A placement and layers, like prefix+ring+merge.")],
-    counts: Annotated[str, typer.Option("--nodes", help="Numbers of storage nodes.")] = "4,8,16,32,64",
+    strategy: Annotated[
+        str, typer.Argument(metavar="STRATEGY", help="A placement and layers, like prefix+ring+merge.")
+    ],
+    counts: Annotated[
+        str, typer.Option("--nodes", metavar="N,N...", help="Numbers of storage nodes.")
+    ] = "4,8,16,32,64",
     workload: Workload = "shared-prefixes",
     trace: Trace = None,
     requests: Requests = None,
@@ -126,7 +128,7 @@ def scale(
 
 @app.command()
 def reproduce(
-    report: Annotated[str, typer.Argument(help="R2, R3 or X1, as in reports/published.yaml.")],
+    report: Annotated[str, typer.Argument(metavar="REPORT", help="R2, R3 or X1, as in reports/published.yaml.")],
     seeds: Seeds = 6,
     seed: Seed = 0,
     processes: Processes = None,
@@ -149,12 +151,6 @@ def reproduce(
     show.write_json(show_sim.reproduction_document(known, result, findings), json)
 
 
-def _processors() -> int:
-    import os
-
-    return os.cpu_count() or 1
-
-
 @app.command()
 def calibrate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder of gate G3, or of any with its waves.")],
@@ -164,8 +160,6 @@ def calibrate(
 
     Example:  kvbench sim calibrate kvbench-runs/2026-11-30T16-25-00-G3
     """
-    from dataclasses import asdict
-
     from kvbench import journal
     from kvbench.cli import show, show_sim
     from kvbench.sim import calibrate as core
@@ -173,16 +167,13 @@ def calibrate(
     folder = journal.RunFolder.open(run)
     result = core.calibrate(folder.plan, folder.measurements())
     show_sim.say_calibration(result)
-    cells = [
-        {
-            "arm": held.cell.arm.name, "cell": held.cell.step.cell, "rounds": held.cell.rounds,
-            "measured": {"ttft_p50_s": held.cell.ttft_p50_s, "output_tokens_per_s": held.cell.tokens_per_s},
-            "simulated": {"ttft_p50_s": held.ttft_p50_s, "output_tokens_per_s": held.tokens_per_s},
-            "errors": held.errors,
-        }
-        for held in result.held
-    ]  # fmt: skip
-    show.write_json({"version": 1, "basis": "simulated", "fit": asdict(result.fit), "cells": cells}, json)
+    show.write_json(show_sim.calibration_document(result), json)
+
+
+def _processors() -> int:
+    import os
+
+    return os.cpu_count() or 1
 
 
 def _source(workload: str, trace: Path | None, requests: int | None) -> "Source":

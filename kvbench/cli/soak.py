@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from kvbench.cli.gate import Duration, InCampaign, Json, Out, Party, Quick, Run, Slice, TargetFile, Ungated, Yes
+from kvbench.cli.options import Duration, InCampaign, Json, Out, Party, Quick, Run, Slice, TargetFile, Ungated, Yes
 from kvbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def start(
 
     Example:  kvbench soak start --target fx100.yaml --duration 72h --slice 10m
     """
-    from kvbench.cli import gate, show
+    from kvbench.cli import course, show
     from kvbench.plan import Options
     from kvbench.soak import life
 
     if run is None:
         options = Options(quick=quick, duration_s=duration, slice_s=slice)
-        folder = gate.new_run(GATE, options, target, out, gate.enter(GATE, campaign, party, ungated), yes)
+        folder = course.new_run(GATE, options, target, out, course.enter(GATE, campaign, party, ungated), yes)
     else:
         folder = _open(run)
     name = show.short(folder.path)
@@ -116,7 +116,7 @@ def stop(
 
     Example:  kvbench soak stop kvbench-runs/2026-11-30T16-25-00-G4
     """
-    from kvbench.cli import gate, show
+    from kvbench.cli import course, show
     from kvbench.soak import life
 
     folder = _open(run)
@@ -126,7 +126,7 @@ def stop(
     waiting = "waiting for it to end" if now else "it ends with the step in flight; waiting for that"
     reports_itself = life.stop(folder, now, lambda: show.say(waiting))
     if now or not reports_itself:
-        gate.finish(folder, None)
+        course.finish(folder, None)
     show.say(f"{run} is stopped; to go on: kvbench soak start {run}")
 
 
@@ -160,7 +160,7 @@ def install(run: Run) -> None:
         f"installed in your crontab: {run} is looked after every minute; to take it out: kvbench soak remove {run}"
     )
     if not cron_runs:
-        show.say("note: no cron runs on this machine; start it, for example: service cron start")
+        show.note("no cron runs on this machine; start it, for example: service cron start")
 
 
 @app.command()
@@ -190,10 +190,10 @@ def _open(run: Path) -> "RunFolder":
 def _carry_on(folder: "RunFolder") -> NoReturn:
     """Run it here. That somebody else runs it is no failure: it runs."""
     from kvbench import journal
-    from kvbench.cli import gate, show
+    from kvbench.cli import course, show
 
     try:
-        raise typer.Exit(gate.carry_on(folder, None))
+        raise typer.Exit(course.carry_on(folder, None))
     except journal.RunHeld as held:
         show.say(held.message)
         raise typer.Exit from None

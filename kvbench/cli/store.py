@@ -7,29 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvbench.cli.options import Json, quantity
 from kvbench.errors import Exit
 from kvbench.units import parse_bytes
 
 if TYPE_CHECKING:
     from kvbench.pages.bench import Summary
 
-app = typer.Typer(no_args_is_help=True, help="The page store.\n\nExample:  kvbench store bench /mnt/array")
-
-
-@app.callback()
-def _store() -> None:
-    pass
+app = typer.Typer(
+    no_args_is_help=True, help="Set the page store's driver beside fio.\n\nExample:  kvbench store bench /mnt/array"
+)
 
 
 @app.command()
 def bench(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory of the storage; everything is removed.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Pairs of runs per page size and queue depth.")] = 20,
+    pairs: Annotated[int, typer.Option(metavar="N", min=1, help="Pairs of runs per page size and queue depth.")] = 20,
     size: Annotated[
-        int, typer.Option("--bytes", parser=parse_bytes, metavar="SIZE", help="Bytes that each run reads.")
+        int, typer.Option("--bytes", parser=quantity(parse_bytes), metavar="SIZE", help="Bytes that each run reads.")
     ] = 2**30,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the order of runs.")] = 1,
-    json: Annotated[str | None, typer.Option("--json", metavar="FILE", help="For machines; - is stdout.")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the order of runs.")] = 1,
+    json: Json = None,
 ) -> None:
     """Read pages with the store's driver and with fio (io_uring), in turn. Exit code: 1 where ours is clearly slower.
 
@@ -57,7 +55,7 @@ def _print(summary: Summary) -> None:
         )
     show.say(f"all pairs: bandwidth {summary.ratio:.3f} of fio's, processor time {summary.cpu_ratio:.2f} of fio's")
     for shortfall in summary.shortfalls:
-        show.say(f"note: {shortfall}")
+        show.note(shortfall)
 
 
 def _interval(ratio: float, low: float | None, high: float | None) -> str:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.gate import RUNS, Json, Out, TargetFile
+from kvbench.cli.course import new_path
+from kvbench.cli.options import Json, Out, TargetFile
 from kvbench.errors import Exit, UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def run_strategies(
     """
     from json import dumps
 
-    from kvbench import clock
     from kvbench.cli import show
     from kvbench.cli.show_sim import say_columns
     from kvbench.pages import trial
@@ -44,7 +44,7 @@ def run_strategies(
     for name in chosen:
         if strategies.parse(name).layers & {"heat", "prefetch"}:
             raise UsageError(f"strategy {name!r}: the target's nodes are one tier", "leave heat and prefetch out")
-    path = out or RUNS / f"{clock.wall():%Y-%m-%dT%H-%M-%S}-strategies"
+    path = out or new_path("strategies")
     if path.exists():
         raise UsageError(f"{path} exists", "choose another --out")
     place = _place(target, path.resolve())
@@ -62,9 +62,9 @@ def run_strategies(
     say_columns(compare.columns(found, trial.FIGURES), trial.FIGURES)
     show.say(f"{basis}; mean ± half of its 95 % interval, over {rounds} rounds; × is the ratio to the first column")
     if not place.direct:
-        show.say("note: without direct I/O, reads may have come from the page cache")
+        show.note("without direct I/O, reads may have come from the page cache")
     if place.rate_limit_bytes_per_s and target:
-        show.say(f"note: each node was limited to {place.rate_limit_bytes_per_s / 1e6:g} MB/s by the target file")
+        show.note(f"each node was limited to {place.rate_limit_bytes_per_s / 1e6:g} MB/s by the target file")
     show.say(f"run folder: {path}")
     show.write_json(kept, json)
     if any(figures["failed_reads"] for rounds_of in found.values() for figures in rounds_of):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
-from kvbench import clock, kv
+from kvbench import clock, content, kv
 from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.engine import endpoint
 from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.load import figures, prompts, schedule
+from kvbench.load import trace as traces
 from kvbench.load.client import LoadResult, Progress, Request, RequestRow, run
+from kvbench.load.endpoint import Endpoint
 from kvbench.load.replay import replay
 from kvbench.load.workload import Turn, ideal_hits
 from kvbench.model import Metric
@@ -51,9 +55,11 @@ class Load:
 def locate(addresses: Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Addresses as people give them → those of the instances, and the path: text completions unless they name chat's.
 
-    Raises UsageError when they name different paths.
+    Raises UsageError for what is no address, and when they name different paths.
     """
     found = [_base_and_path(address.rstrip("/")) for address in addresses]
+    for base, _ in found:
+        Endpoint.of(base)
     if len({path for _, path in found}) > 1:
         raise UsageError("the instances have different paths", "give all as text completions, or all as chat")
     return tuple(base for base, _ in found), found[0][1]
@@ -64,6 +70,42 @@ def _base_and_path(address: str) -> tuple[str, str]:
         if address.endswith(ending):
             return address.removesuffix(ending), path
     return address, _COMPLETIONS
+
+
+def turns_of(
+    workload: str | None, trace: Path | None, *, spread: bool, first: int | None, seed: int
+) -> list[Turn] | None:
+    """The turns of a workload or trace, the `first` of them; None when neither was asked for."""
+    if workload and trace:
+        raise UsageError("give either --workload or --trace")
+    if spread and not trace:
+        raise UsageError("--spread is said of a trace", "add --trace FILE, or leave --spread out")
+    if workload:
+        return content.request_workload(workload).make(Random(seed))[:first]
+    if trace is None:
+        return None
+    try:
+        with trace.open(encoding="utf-8") as lines:
+            turns = traces.read(lines, str(trace))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--trace {trace}: cannot be read: {error}") from None
+    return (traces.spread(turns) if spread else turns)[:first]
+
+
+def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
+    """Raises UsageError where what is asked for does not go together."""
+    if turns is None and (load.concurrency is None) == (load.rate_per_s is None):
+        raise UsageError("give either --concurrency or --rate, or a --workload or --trace")
+    if turns is None and (load.requests is None) == (load.duration_s is None):
+        raise UsageError("give either --requests or --duration")
+    if turns is not None and (load.concurrency or load.rate_per_s or load.duration_s):
+        raise UsageError("a workload or trace says itself when requests are due", "leave --rate and the like out")
+    if load.duration_s == 0 or load.rate_per_s == math.inf:
+        raise UsageError("--duration and --rate: more than 0, and finite")
+    if load.concurrency is not None and processes > load.concurrency:
+        raise UsageError(
+            f"{processes} processes cannot share {load.concurrency} requests in flight", "give fewer --processes"
+        )
 
 
 def fresh_seed() -> int:

@@ -26,6 +26,8 @@ def drive(
 
     Raises KvbenchError when one of them ends before its part is done.
     """
+    if processes == 1:
+        return standalone.drive(load, turns, key=key, on_progress=on_progress)
     parts = [(load, turns, key, Part(number, processes)) for number in range(processes)]
     results: list[LoadResult] = []
     with process.in_parallel(_drive_part, parts) as pipes:

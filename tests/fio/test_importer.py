@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvbench.cli.fio import app
+from kvbench.cli.main import app
 from kvbench.errors import UsageError
 from kvbench.fio.importer import import_files
 
@@ -43,17 +43,17 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(name: str, message: str, tm
 
 @pytest.mark.parametrize(("files", "code"), [([TWO_JOBS], 0), ([TWO_JOBS, NOT_FIO], 3)])
 def test_the_exit_code_tells_whether_every_file_was_sound(files: list[Path], code: int) -> None:
-    result = CliRunner().invoke(app, ["import", *map(str, files), "--json"])
+    result = CliRunner().invoke(app, ["fio", "import", *map(str, files), "--json"])
     assert result.exit_code == code
     assert json.loads(result.stdout) == import_files(files)
 
 
 def test_the_table_shows_totals_and_the_reason() -> None:
-    lines = CliRunner().invoke(app, ["import", str(TWO_JOBS), str(NOT_FIO)]).stdout.splitlines()
+    lines = CliRunner().invoke(app, ["fio", "import", str(TWO_JOBS), str(NOT_FIO)]).stdout.splitlines()
     assert f"{NOT_FIO}: unknown version, it holds no result of fio" in lines
     (total,) = (line for line in lines if line.strip().startswith("all 2"))
     assert " ".join(total.split()) == "all 2 read 2.10 MB 1 s 2.10 MB/s 400 900 ns 900 ns 400"
 
 
 def test_help_has_an_example() -> None:
-    assert "Example:  kvbench fio import" in CliRunner().invoke(app, ["import", "--help"]).stdout
+    assert "Example:  kvbench fio import" in CliRunner().invoke(app, ["fio", "import", "--help"]).stdout

@@ -139,7 +139,9 @@ def test_an_endpoint_that_refuses_everything_is_an_error_of_the_environment():
         (("--requests", "1", "--rate", "1", "--concurrency", "1"), "--concurrency or --rate"),
         (("--concurrency", "1"), "--requests or --duration"),
         (("--concurrency", "1", "--requests", "1", "--duration", "1s"), "--requests or --duration"),
-        (("--concurrency", "1", "--duration", "soon"), "--duration"),
+        (("--concurrency", "1", "--duration", "0s"), "--duration"),
+        (("--rate", "inf", "--requests", "1"), "--rate"),
+        (("--concurrency", "1", "--requests", "1", "--spread"), "--spread"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused_before_anything_is_sent(arguments, message):
