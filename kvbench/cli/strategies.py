@@ -29,7 +29,8 @@ def run_strategies(
     """Set strategies side by side on the nodes of a target's dut; without one, on four slowed directories.
     Exit code: 1 if a page was lost or wrong.
 
-    Names are those of kvbench sim compare. Some 50 MB are written for each strategy and round, and removed.
+    Names are those of kvbench sim compare. Some 50 MB are written for each strategy and round, and removed; where one
+    has `separate` or `apart`, all are read beside checkpoint writes, some 500 MB.
 
     Example:  kvbench run strategies ring prefix+ring --target fx100.yaml --quick
     """
@@ -42,8 +43,11 @@ def run_strategies(
 
     chosen = names or list(_DEFAULT)
     for name in chosen:
-        if strategies.parse(name).layers & {"heat", "prefetch"}:
-            raise UsageError(f"strategy {name!r}: the target's nodes are one tier", "leave heat and prefetch out")
+        if strategies.parse(name).layers & {"heat", "prefetch", "device", "lazy"}:
+            raise UsageError(
+                f"strategy {name!r}: it takes tiers, devices that are known or an engine, and here are none",
+                "leave heat, prefetch, device and lazy out",
+            )
     path = out or new_path("strategies")
     if path.exists():
         raise UsageError(f"{path} exists", "choose another --out")
@@ -52,7 +56,7 @@ def run_strategies(
     path.mkdir(parents=True)
     for node in place.nodes if target is None else ():
         node.mkdir()
-    load, rounds = trial.Load(), _QUICK_ROUNDS if quick else _ROUNDS
+    load, rounds = trial.load_for(chosen), _QUICK_ROUNDS if quick else _ROUNDS
     with (path / "requests.jsonl").open("w") as rows:
         found = trial.run(
             chosen, place, load, rounds, run_id=path.name, tell=lambda row: print(dumps(row), file=rows, flush=True)

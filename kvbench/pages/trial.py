@@ -3,6 +3,9 @@
 Each round of each strategy begins with empty folders. Sessions are written; then sessions are read back as a whole,
 a few at once, some far more often than others. Rounds of all strategies take turns, in a changing order. There is no
 engine: a request is the read of a session's pages, from its coming to its last page. Every byte read is checked.
+
+Where one of the strategies keeps writes apart from reads, all of them are read beside checkpoint writes: a few pages
+are always under way, in each round of each strategy.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 from kvbench import clock, safety, stats
 from kvbench.sim import strategies
 from kvbench.sim.serving import IoWatch, Seen
-from kvbench.store.cluster import ClusterView
+from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.core import Arrive
 from kvbench.store.drive import Driver
 from kvbench.store.keys import DIGEST_BYTES, PageKey
@@ -35,10 +38,12 @@ FIGURES = {
     "ios_per_request": "count",
     "imbalance": "ratio",
     "moved_bytes": "B",
+    "checkpoint_bytes_per_s": "B/s",
     "failed_reads": "count",
     "requests": "count",
 }
 _RUN_PAGES = 4
+_APART = frozenset(("separate", "apart"))  # layers that keep checkpoint writes from reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`reads` of whole sessions, `at_once` at any moment; which session, by Zipf's law with exponent `skew`."""
+    """`reads` of whole sessions, `at_once` at any moment; which session, by Zipf's law with exponent `skew`.
+
+    `checkpoint_pages` are those that are written at any moment beside them.
+    """
 
     sessions: int = 24
     pages: int = 8
@@ -60,15 +68,21 @@ class Load:
     reads: int = 128
     at_once: int = 8
     skew: float = 1.0
+    checkpoint_pages: int = 0
 
     def session(self, number: int) -> tuple[PageKey, ...]:
-        names = (f"{number}/{page}".encode() for page in range(self.pages))
-        return tuple(PageKey(blake2b(name, digest_size=DIGEST_BYTES).digest(), 0) for name in names)
+        return tuple(_page(f"{number}/{page}") for page in range(self.pages))
 
     def draw(self, rng: Random) -> list[int]:
         """The sessions that are read, in order."""
         weights = [(1 + number) ** -self.skew for number in range(self.sessions)]
         return rng.choices(range(self.sessions), weights, k=self.reads)
+
+
+def load_for(names: Sequence[str]) -> Load:
+    """What strategies are compared under: with checkpoint writes, where one of them is about those."""
+    layers = frozenset[str]().union(*(strategies.parse(name).layers for name in names))
+    return Load(checkpoint_pages=8 if layers & _APART else 0)
 
 
 def run(
@@ -111,10 +125,12 @@ class _Trial:
         self._watch = IoWatch(load.page_bytes)
         self._node_pages: dict[int, int] = {}
         self._seen: dict[int, Seen] = {}
+        self._saves = self._saved_pages = 0  # pages of checkpoints: begun, and written
 
     def on(self, folders: Sequence[Path], place: Place, salt: str) -> dict[str, float]:
         load, events = self._load, SimpleQueue[Done]()
-        store = strategies.build(self._name, ClusterView(len(folders)), load.page_bytes, self._number)
+        cluster = self._cluster(len(folders))
+        store = strategies.build(self._name, cluster, load.page_bytes, self._number)
         with RealNodes(
             [folder / "pages" for folder in folders],
             load.page_bytes,
@@ -132,36 +148,56 @@ class _Trial:
             self._node_pages.clear()
             span_s = self._read(driver)
             driver.settle()
-        return self._figures(len(folders), span_s)
+        return self._figures(len(cluster.targets()), span_s)
+
+    def _cluster(self, nodes: int) -> ClusterView:
+        apart = "apart" in strategies.parse(self._name).layers and nodes > 1
+        return ClusterView(nodes, {nodes - 1: Role.CHECKPOINT} if apart else None)
 
     def _read(self, driver: Driver) -> float:
-        """All reads; from the first to the end of the last, in seconds."""
+        """All reads, beside checkpoint writes; from the first to the end of the last, in seconds."""
         began_ns, under_way = clock.monotonic_ns(), 0
+        for _ in range(self._load.checkpoint_pages):
+            under_way -= self._save(driver)
         for number, session in enumerate(self._load.draw(Random(self._number))):
             pages = self._load.session(session)
             self._seen[number] = Seen(clock.monotonic_ns(), 0, len(pages))
             self._watch.want(pages, self._seen[number])
-            under_way += 1 - self._note(driver.give(Arrive(number, "read", pages)))
+            under_way += 1 - self._note(driver, driver.give(Arrive(number, "read", pages)))
             while under_way >= self._load.at_once:
-                under_way -= self._note(driver.wait())
+                under_way -= self._note(driver, driver.wait())
         while under_way:
-            under_way -= self._note(driver.wait())
+            under_way -= self._note(driver, driver.wait())
         return (clock.monotonic_ns() - began_ns) / 1e9
+
+    def _save(self, driver: Driver) -> int:
+        """Begin to write the next page of a checkpoint; how many reads have ended by it."""
+        self._saves += 1
+        page = _page(f"checkpoint/{self._saves}")
+        return self._note(driver, driver.give(Arrive(-1 - self._load.sessions - self._saves, "checkpoint", (page,))))
 
     def _see(self, command: Io) -> None:
         self._watch(command)
         if isinstance(command, Read):
             self._node_pages[command.node] = self._node_pages.get(command.node, 0) + 1 + len(command.more)
 
-    def _note(self, finished: Sequence[Finish]) -> int:
+    def _note(self, driver: Driver, finished: Sequence[Finish]) -> int:
+        """Write down what has ended, and let one checkpoint page follow the other; how many reads have ended."""
+        ended = 0
         for finish in finished:
+            if finish.op < 0:
+                if finish.status is Status.OK:
+                    self._saved_pages += 1
+                    ended += self._save(driver)
+                continue
+            ended += 1
             seen = self._seen[finish.op]
             row = {
                 "request": finish.op, "latency_ns": finish.latency_ns, "status": finish.status.value,
                 "nodes": sorted(seen.nodes), "ios": seen.ios,
             }  # fmt: skip
             self.rows.append(row)
-        return len(finished)
+        return ended
 
     def _figures(self, nodes: int, span_s: float) -> dict[str, float]:
         latencies_s = [row["latency_ns"] / 1e9 for row in self.rows]
@@ -174,9 +210,14 @@ class _Trial:
             "ios_per_request": fsum(row["ios"] for row in self.rows) / count,
             "imbalance": max(self._node_pages.values()) * nodes / pages,
             "moved_bytes": float(self._watch.copied_bytes),
+            "checkpoint_bytes_per_s": self._saved_pages * self._load.page_bytes / span_s,
             "failed_reads": float(sum(row["status"] != Status.OK for row in self.rows)),
             "requests": float(count),
         }
+
+
+def _page(name: str) -> PageKey:
+    return PageKey(blake2b(name.encode(), digest_size=DIGEST_BYTES).digest(), 0)
 
 
 def document(place: Place, load: Load, basis: str, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,19 @@ def test_what_a_strategy_is_for_shows(nodes: list[Path]) -> None:
     of = {name: rounds[0] for name, rounds in found.items()}
     assert of["prefix+ring"]["nodes_per_request"] == 1 < of["ring"]["nodes_per_request"]
     assert of["modulo+merge"]["ios_per_request"] < of["ring"]["ios_per_request"]
+
+
+def test_reads_meet_checkpoint_writes_where_a_strategy_is_about_those(nodes: list[Path]) -> None:
+    names = ("ring", "ring+separate", "ring+apart")
+    assert trial.load_for(names).checkpoint_pages > 0 == trial.load_for(NAMES).checkpoint_pages
+    rows: list[dict[str, Any]] = []
+    load = replace(LOAD, checkpoint_pages=3)
+    place = Place(tuple(nodes), False, 10**6)  # slow enough for several pages of a checkpoint
+    found = trial.run(names, place, load, 1, run_id="trial", tell=rows.append)
+    assert all(rounds[0]["checkpoint_bytes_per_s"] > 0 for rounds in found.values())
+    assert {row["status"] for row in rows} == {"ok"}
+    assert {node for row in rows if row["strategy"] == "ring+apart" for node in row["nodes"]} == {0, 1}
+    assert [list(node.iterdir()) for node in nodes] == [[], [], []]
 
 
 def test_sessions_are_drawn_alike_for_all_strategies_and_the_first_most(nodes: list[Path]) -> None:
