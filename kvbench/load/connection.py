@@ -19,7 +19,7 @@ from kvbench.load.tls import TlsSession
 
 _SO_TIMESTAMPNS = 35  # Linux; Python's socket module does not name it
 _CONTROL_BYTES = socket.CMSG_SPACE(16)
-_READ_BYTES = 64 * 1024
+_READ_BYTES = 256 * 1024
 _WRITABLE = select.EPOLLOUT
 _TIMESPEC = struct.Struct("qq")
 _MORE_TO_COME = b"}\n\n\r\n"  # ends a chunk with a token, and no reply
@@ -65,6 +65,9 @@ class Connection:
 
     While it is `patient`, tokens that have been read and stamped may wait to be parsed together.
     """
+
+    _buffer = memoryview(bytearray(_READ_BYTES))  # one for all: it is emptied before the next read
+    _buffers = (_buffer,)
 
     def __init__(
         self,
@@ -135,9 +138,9 @@ class Connection:
 
     def _read(self) -> None:
         try:
-            received, control, _, _ = self._sock.recvmsg(_READ_BYTES, _CONTROL_BYTES)
+            size, control, _, _ = self._sock.recvmsg_into(self._buffers, _CONTROL_BYTES)
             read_ns = clock.monotonic_ns()
-            ended = not received
+            received = self._buffer[:size].tobytes()
             if self._tls:
                 received = self._tls.decrypt(received)
         except BlockingIOError:
@@ -148,7 +151,7 @@ class Connection:
         except OSError as error:
             self._lost(error.strerror or str(error))
             return
-        if ended:
+        if not size:
             self._lost("the server closed the connection")
             return
         self._reads.append((received, control, read_ns))
