@@ -116,6 +116,8 @@ class Connection:
         """End the connection; whoever waits for a reply is not told."""
         if self.open:
             self.open = False
+            if self._receiver is not None:
+                self._parser.release()
             self._receiver = None
             self._poller.remove(self._sock.fileno())
             self._sock.close()
@@ -180,6 +182,7 @@ class Connection:
 
     def _end(self) -> None:
         receiver, self._receiver = self._receiver, None
+        self._parser.release()
         if not self._parser.reusable:
             self.close()
         if receiver is not None:

@@ -39,6 +39,10 @@ class ResponseParser:
             raise NotHttp(f"not HTTP: {error}") from None
         self._between_chunks = self._after_chunk and received.endswith(b"\r\n")
 
+    def release(self) -> None:
+        """Nothing more is fed. It and httptools hold each other, and garbage is not collected while a load runs."""
+        self.__dict__.pop("_parser", None)
+
     # what httptools calls while it is fed, `on_body` besides
 
     def on_header(self, name: bytes, value: bytes) -> None:
