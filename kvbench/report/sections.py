@@ -9,7 +9,7 @@ from typing import Any
 from kvbench.model import Finding, GateStep, Verdict
 from kvbench.report import acceptance, checkpoint, soak, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
-from kvbench.report.figures import ABSENT, code, figure, interval_text, number, requirement, text
+from kvbench.report.figures import ABSENT, code, figure, text
 from kvbench.report.tables import all_metrics, metrics_by_step, notes_on
 from kvbench.units import format_seconds, format_value
 
@@ -117,7 +117,7 @@ def _fact(key: str, value: Any) -> str:
 def _findings(verdict: Verdict) -> Section:
     table = Table(
         "Every check on every cell and arm",
-        ("Check", "Cell", "Arm", "Observed", "Interval", "Needed", "n", "Finding", "Reason"),
+        ("Check", "Cell", "Arm", "n", "Finding", "Reason"),
         tuple(_finding_row(finding) for finding in verdict.findings),
     )
     return Section("All findings", "The worst of these is the verdict.", tables=(table,))
@@ -128,9 +128,6 @@ def _finding_row(finding: Finding) -> tuple[Entry, ...]:
         code(finding.check),
         text(finding.cell or ABSENT),
         text(finding.arm or ABSENT),
-        Entry(number(finding.observed, finding.unit), numeric=True),
-        Entry(interval_text(finding.interval, finding.unit) or ABSENT, numeric=True),
-        Entry(requirement(finding) or ABSENT, numeric=True),
         Entry(str(finding.n or ABSENT), numeric=True),
         Entry(str(finding.outcome), outcome=finding.outcome),
         text(finding.reason),
