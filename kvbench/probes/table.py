@@ -24,81 +24,45 @@ class ProbeSpec:
     `on_devices`: the probe takes a node that is a block device as it is; the others need folders.
     """
 
-    call: str  # "module:function"
+    module: str  # with the probe as `measure`
     params: type
     metrics: Mapping[str, str]
     cost: Callable[[Any, Arm | None, kv.ModelShape | None], Cost]
     on_devices: bool = False
 
     def load(self) -> Probe:
-        module, function = self.call.split(":")
-        return cast(Probe, getattr(importlib.import_module(module), function))
+        return cast(Probe, importlib.import_module(self.module).measure)
 
 
 PROBES: Mapping[str, ProbeSpec] = {
     "host.environment": ProbeSpec(
-        call="kvbench.host.environment:measure",
-        params=params.EnvironmentParams,
-        metrics={"processors": "count", "memory_bytes": "B"},
-        cost=cost.environment,
+        "kvbench.host.environment",
+        params.EnvironmentParams,
+        {"processors": "count", "memory_bytes": "B"},
+        cost.environment,
     ),
     "host.inventory": ProbeSpec(
-        call="kvbench.host.inventory:measure",
-        params=params.InventoryParams,
-        metrics=metrics.INVENTORY_METRICS,
-        cost=cost.inventory,
-        on_devices=True,
+        "kvbench.host.inventory", params.InventoryParams, metrics.INVENTORY_METRICS, cost.inventory, on_devices=True
     ),
     "host.health": ProbeSpec(
-        call="kvbench.host.health:measure",
-        params=params.HealthParams,
-        metrics=metrics.HEALTH_METRICS,
-        cost=cost.inventory,
-        on_devices=True,
+        "kvbench.host.health", params.HealthParams, metrics.HEALTH_METRICS, cost.inventory, on_devices=True
     ),
     "fio.verify": ProbeSpec(
-        call="kvbench.fio.verify:measure",
-        params=params.VerifyParams,
-        metrics=metrics.VERIFY_METRICS,
-        cost=cost.verify,
-        on_devices=True,
+        "kvbench.fio.verify", params.VerifyParams, metrics.VERIFY_METRICS, cost.verify, on_devices=True
     ),
-    "fio.profile": ProbeSpec(
-        call="kvbench.fio.probe:measure",
-        params=params.FioParams,
-        metrics=metrics.FIO_METRICS,
-        cost=cost.fio,
-        on_devices=True,
-    ),
+    "fio.profile": ProbeSpec("kvbench.fio.probe", params.FioParams, metrics.FIO_METRICS, cost.fio, on_devices=True),
     "fio.steady": ProbeSpec(
-        call="kvbench.fio.steady:measure",
-        params=params.SteadyParams,
-        metrics=metrics.STEADY_METRICS,
-        cost=cost.steady,
-        on_devices=True,
+        "kvbench.fio.steady", params.SteadyParams, metrics.STEADY_METRICS, cost.steady, on_devices=True
     ),
-    "kv.pages": ProbeSpec(
-        call="kvbench.pages.probe:measure", params=params.KvPagesParams, metrics=metrics.PAGE_METRICS, cost=cost.pages
-    ),
-    "kv.churn": ProbeSpec(
-        call="kvbench.pages.churn:measure", params=params.ChurnParams, metrics=metrics.CHURN_METRICS, cost=cost.churn
-    ),
+    "kv.pages": ProbeSpec("kvbench.pages.probe", params.KvPagesParams, metrics.PAGE_METRICS, cost.pages),
+    "kv.churn": ProbeSpec("kvbench.pages.churn", params.ChurnParams, metrics.CHURN_METRICS, cost.churn),
     "store.checkpoint": ProbeSpec(
-        call="kvbench.checkpoint.probe:measure",
-        params=params.CheckpointParams,
-        metrics=metrics.CHECKPOINT_METRICS,
-        cost=cost.checkpoint,
+        "kvbench.checkpoint.probe", params.CheckpointParams, metrics.CHECKPOINT_METRICS, cost.checkpoint
     ),
     "load.cold_recovery": ProbeSpec(
-        call="kvbench.load.cold_recovery:measure",
-        params=params.ColdRecoveryParams,
-        metrics=metrics.COLD_RECOVERY_METRICS,
-        cost=cost.cold_recovery,
+        "kvbench.load.cold_recovery", params.ColdRecoveryParams, metrics.COLD_RECOVERY_METRICS, cost.cold_recovery
     ),
     "fake.wave": ProbeSpec(
-        call="kvbench.fake:measure",
-        params=params.FakeParams,
-        metrics={**metrics.COLD_RECOVERY_METRICS, **metrics.FIO_METRICS},
-        cost=cost.fake,
+        "kvbench.fake", params.FakeParams, {**metrics.COLD_RECOVERY_METRICS, **metrics.FIO_METRICS}, cost.fake
     ),
 }
