@@ -30,6 +30,7 @@ _VOCABULARY = 30_000  # token ids that every current model has
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _BOTTLENECK_SHARE = 0.05  # of the median TTFT: above it the client's own error is no longer small
 _MORE_THAN_EVER = 1 << 40
+_MOST_PREPARED = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +85,7 @@ def turns_of(
         return content.request_workload(workload).make(Random(seed))[:first]
     if trace is None:
         return None
-    try:
-        with trace.open(encoding="utf-8") as lines:
-            turns = traces.read(lines, str(trace))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--trace {trace}: cannot be read: {error}") from None
+    turns = traces.load(trace)
     return (traces.spread(turns) if spread else turns)[:first]
 
 
@@ -102,6 +99,11 @@ def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
         raise UsageError("a workload or trace says itself when requests are due", "leave --rate and the like out")
     if load.duration_s == 0 or load.rate_per_s == math.inf:
         raise UsageError("--duration and --rate: more than 0, and finite")
+    if (load.rate_per_s or 0) * (load.duration_s or 0) > _MOST_PREPARED:
+        raise UsageError(
+            f"--rate for --duration is more than {_MOST_PREPARED:,} requests, which are made before the first is sent",
+            "give a shorter --duration",
+        )
     if load.concurrency is not None and processes > load.concurrency:
         raise UsageError(
             f"{processes} processes cannot share {load.concurrency} requests in flight", "give fewer --processes"

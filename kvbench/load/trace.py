@@ -1,5 +1,5 @@
 """Request traces in the format of Mooncake (kvcache-ai/Mooncake, FAST '25): JSON lines with `timestamp` (ms),
-`input_length`, `output_length` and `hash_ids`, one id for every started block of 512 tokens. Pure.
+`input_length`, `output_length` and `hash_ids`, one id for every started block of 512 tokens.
 
 Equal ids stand for equal prefixes, so an id is a block. Equal timestamps keep the order of the file.
 """
@@ -10,12 +10,24 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from kvbench.errors import UsageError
 from kvbench.load.workload import Block, Turn
 
 BLOCK_TOKENS = 512
 _MOST_ERRORS = 5  # named in one message
+
+
+def load(path: Path) -> list[Turn]:
+    """The turns of a trace's file. Raises UsageError where it cannot be read or does not hold together."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            return read(lines, str(path))
+    except OSError as error:
+        raise UsageError(f"--trace {path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--trace {path}: cannot be read: not UTF-8") from None
 
 
 def read(lines: Iterable[str], name: str, block_tokens: int = BLOCK_TOKENS) -> list[Turn]:

@@ -11,7 +11,6 @@ from random import Random
 
 from kvbench import content, stats
 from kvbench.engine.protocol import EngineConfig
-from kvbench.errors import UsageError
 from kvbench.load import trace
 from kvbench.load.workload import Turn
 from kvbench.sim import strategies
@@ -64,11 +63,7 @@ class Source:
         """A workload draws its arrivals and lengths from the seed; a trace is what it is. Raises UsageError."""
         if not self.trace:
             return content.request_workload(self.workload).make(Random(seed))[: self.requests]
-        try:
-            with Path(self.trace).open(encoding="utf-8") as lines:
-                return trace.read(lines, self.trace)[: self.requests]
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"--trace {self.trace}: cannot be read: {error}") from None
+        return trace.load(Path(self.trace))[: self.requests]
 
 
 @dataclass(frozen=True, slots=True)

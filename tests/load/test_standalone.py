@@ -141,6 +141,7 @@ def test_an_endpoint_that_refuses_everything_is_an_error_of_the_environment():
         (("--concurrency", "1", "--requests", "1", "--duration", "1s"), "--requests or --duration"),
         (("--concurrency", "1", "--duration", "0s"), "--duration"),
         (("--rate", "inf", "--requests", "1"), "--rate"),
+        (("--rate", "1e9", "--duration", "1e6s"), "5,000,000 requests"),
         (("--concurrency", "1", "--requests", "1", "--spread"), "--spread"),
     ],
 )
