@@ -67,7 +67,8 @@ def main() -> NoReturn:
         code = error.exit_code
     except _Interrupted:
         print(
-            "kvbench: interrupted; what was measured is kept (kvbench runs list, kvbench resume RUN)", file=sys.stderr
+            "kvbench: interrupted; a run keeps what it measured (kvbench runs list, kvbench resume RUN)",
+            file=sys.stderr,
         )
         code = Exit.INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
