@@ -16,7 +16,7 @@ PROBES = {"fio", "load", "host", "pages", "checkpoint"}  # the folders that meas
 
 # folder or module → what it may not know: who comes after it on the way from a gate file to a report
 MAY_NOT_KNOW = {
-    **dict.fromkeys(PROBES, {"run", "report", "cli", "campaign", "soak"}),
+    **{folder: {"run", "report", "cli", "campaign", "soak"} for folder in PROBES},
     "store": {"run", "report", "cli", "campaign", "soak", "sim", "load"},
     "judge": {"run", "report", "cli", "journal", "store", *PROBES},
     "report": {"run", "cli"},
