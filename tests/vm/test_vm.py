@@ -1,6 +1,6 @@
 """Gates on a real NVMe controller: QEMU's emulated one, with a Debian kernel, throttled drives and kvbench's wheel.
 
-`make test-vm`; an hour and a half on two processors. What the drives are is known from outside: from QEMU's options.
+`make test-vm`; about half an hour on two busy processors. What the drives are is known from outside: QEMU's options.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from kvbench.content import content_root
 
 pytestmark = pytest.mark.slow
 
-SESSIONS, SESSION_TOKENS = 8, 1025  # four full pages each: 1.07 GB, most of a minute from the slow drive
+SESSIONS, SESSION_TOKENS = 4, 513  # two full pages each: 268 MB, thirteen seconds from the slow drive
 PREDICTED_REDUCTION = 1 - SLOW.bytes_per_s / FAST.bytes_per_s
+UNKNOWN_OVER_TCP = {
+    "links-full", "spare",  # loopback has no PCIe link, and nvmet keeps no spare blocks
+    "settings-declared", "settings-kept",  # the target states neither settings nor a data sheet
+    "read-bandwidth", "write-bandwidth", "read-iops", "write-iops",
+}  # fmt: skip
 NQN = "nqn.2014-08.org.kvbench:tcp"
 EXPORT = f"""
 set -e
@@ -170,7 +175,7 @@ def test_residency_is_told_by_mincore_where_the_kernel_has_no_cachestat(lab: Lab
 
 
 def test_a_drive_does_not_pass_against_itself(lab: Lab) -> None:
-    run = lab.run_gate("g3-same", small_g3(lab, 2, (4,)), joint(dut=folder(SLOW), baseline=folder(SLOW)))
+    run = lab.run_gate("g3-same", small_g3(lab, 2, (2,)), joint(dut=folder(SLOW), baseline=folder(SLOW)))
     (finding,) = run.findings("ttft-reduction")
     assert finding["observed"] == pytest.approx(1, abs=0.2)
     assert finding["outcome"] != "PASS"
@@ -190,10 +195,13 @@ def over_tcp(lab: Lab) -> str:
     return "/mnt/tcp"
 
 
-def test_a_namespace_over_tcp_is_accepted_with_its_transport_and_path(lab: Lab, over_tcp: str) -> None:
+def test_a_namespace_over_tcp_is_as_ordered_with_its_transport_and_path(lab: Lab, over_tcp: str) -> None:
+    """No demonstration: what the target does not state, and what loopback and nvmet do not have, is asked for."""
     expect = {"serials": ["KV-TCP-4"], "transport": "nvme-tcp", "paths": 1, "ana_state": "optimized"}
     run = lab.run_gate("g1-tcp", "G1", acceptance({"nodes": [over_tcp], "expect": expect}), "--quick")
-    assert run.verdict["outcome"] == "PASS", run.not_passed()
+    assert [f["outcome"] for f in run.findings("as-ordered")] == ["PASS"] * len(expect)
+    assert run.verdict["outcome"] == "INCONCLUSIVE"
+    assert run.not_passed().keys() == UNKNOWN_OVER_TCP, run.not_passed()
     (inventory,) = [m for m in run.measurements if m["step_id"].startswith("inventory")]
     (found,) = inventory["facts"]["inventory"]["devices"]
     (path,) = found["paths"]
