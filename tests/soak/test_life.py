@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import kvbench
 from small_runs import Nobody, execute
 from soaks import make_plan, new_soak
 
@@ -19,6 +18,7 @@ from kvbench.errors import KvbenchError
 from kvbench.journal import RunFolder
 from kvbench.model import Measurement, Step
 from kvbench.process import ProcessId
+from kvbench.report import pdf
 from kvbench.soak import life
 from kvbench.soak.status import Follower
 
@@ -88,14 +88,10 @@ def test_a_long_log_keeps_its_end_in_whole_lines(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- from the command line
 
 
-def kvbench(*args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kvbench", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-
-
 @pytest.fixture
-def long(tmp_path: Path) -> Iterator[RunFolder]:
+def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
     """A soak of two minutes, of slices of two seconds; killed at the end where it still runs."""
+    monkeypatch.setattr(pdf, "pdf", lambda html: b"")  # it takes seconds, and none of these looks at it
     folder = new_soak(tmp_path, 120, 2)
     yield folder
     if holder := folder.holder():
@@ -112,32 +108,32 @@ def await_slices(folder: RunFolder, slices: int) -> None:
 def test_started_stopped_and_taken_up_again(long: RunFolder) -> None:
     path = str(long.path)
     started = kvbench("soak", "start", path)
-    assert "runs in the background" in started.stdout, started.stderr
+    assert "runs in the background" in started.out, started.err
     first = long.holder()
     again = kvbench("soak", "start", path)
-    assert (again.returncode, long.holder()) == (0, first)
-    assert "a second start changes nothing" in again.stdout
-    assert kvbench("soak", "mark", path, "path A pulled").returncode == 0
+    assert (again.code, long.holder()) == (0, first)
+    assert "a second start changes nothing" in again.out
+    assert kvbench("soak", "mark", path, "path A pulled").code == 0
     await_slices(long, 1)
-    assert "running, minute 1 of 2" in kvbench("soak", "status", path).stdout
+    assert "running, minute 1 of 2" in kvbench("soak", "status", path).out
 
     stopped = kvbench("soak", "stop", path)
-    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.code == 0, stopped.err
     assert long.holder() is None
     verdict = json.loads((long.path / "verdict.json").read_text())
     assert verdict["outcome"] == "INCONCLUSIVE"
     assert verdict["why"].startswith("The run ended in minute 1 of 2: 1 min ")
     assert (long.path / "report.html").is_file()
-    assert kvbench("soak", "revive", path).stdout == ""
+    assert kvbench("soak", "revive", path).out == ""
     assert len(long.starts()) == 1
 
-    assert "it goes on" in kvbench("soak", "start", path).stdout
+    assert "it goes on" in kvbench("soak", "start", path).out
     done = Follower(long).status().slices_done
     await_slices(long, done + 1)
-    assert kvbench("soak", "stop", path, "--now").returncode == 0
+    assert kvbench("soak", "stop", path, "--now").code == 0
     assert len(long.starts()) == 2
     json_status = kvbench("soak", "status", path, "--json", "-")
-    assert json.loads(json_status.stdout)["state"] == "stopped"
+    assert json.loads(json_status.out)["state"] == "stopped"
     events = [json.loads(line) for line in (long.path / "journal.jsonl").read_bytes().splitlines()]
     assert set(Counter(e["step"] for e in events if e["event"] == "measured").values()) == {1}
 
@@ -146,8 +142,8 @@ def test_a_start_that_fails_says_why(tmp_path: Path) -> None:
     folder = new_soak(tmp_path, 120, 2)
     (tmp_path / "node").rmdir()
     failed = kvbench("soak", "start", str(folder.path))
-    assert failed.returncode == 4
-    assert "node is not a directory" in failed.stderr
+    assert failed.code == 4
+    assert "node is not a directory" in failed.err
 
 
 def test_a_run_of_rounds_is_no_soak(tmp_path: Path) -> None:
@@ -155,5 +151,5 @@ def test_a_run_of_rounds_is_no_soak(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", made, {"gates/fake.yaml": b""}, tmp_path / "gate.yaml")
     for word in ("start", "status", "stop", "install"):
         refused = kvbench("soak", word, str(folder.path))
-        assert refused.returncode == 2
-        assert "is a run of gate FAKE, which does not last" in refused.stderr
+        assert refused.code == 2
+        assert "is a run of gate FAKE, which does not last" in refused.err
