@@ -1,4 +1,4 @@
-"""Gate G3 made small: its own checks and thresholds on sessions of two pages, for real runs within seconds."""
+"""Gate G3 made small: its own checks and thresholds on sessions of one page, for real runs within seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kvbench.journal import RunFolder
 from kvbench.model import Measurement, Step
 
 G3 = Path(__file__).parents[1] / "gates" / "g3.yaml"
-WAVE = {"workload": "cold-recovery", "session_tokens": 513, "output_tokens": 4, "settle_dwell_s": 0.1}
+WAVE = {"workload": "cold-recovery", "session_tokens": 257, "output_tokens": 4, "settle_dwell_s": 0.1}
 CEILING = {"profile": "page-read", "size_bytes": 64 * 2**20, "runtime_s": 1}
 
 

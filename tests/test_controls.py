@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import socketserver
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -27,6 +27,7 @@ from kvbench.engine import lifecycle
 from kvbench.host.activity import cold
 from kvbench.host.machine.blockdev import Media, media_of
 from kvbench.journal import RunFolder
+from kvbench.judge.cells import BEYOND
 from kvbench.judge.verdict import judge
 from kvbench.load import cold_recovery
 from kvbench.model import Arm, Engine, Finding, Outcome, Role, Storage, Target, Verdict
@@ -34,12 +35,8 @@ from kvbench.model import Arm, Engine, Finding, Outcome, Role, Storage, Target, 
 SESSIONS, ROUNDS = 4, 3
 FAST, SLOW = 800_000_000, 240_000_000  # bytes/s of a node
 Again = Callable[..., RunFolder]
-NOISE = {
-    "byte-ledger",
-    "idle-before",
-    "baseline-not-held-back",
-    "client-error",
-}  # a machine shared with others breaks these
+NOISE = ("byte-ledger", "idle-before", "baseline-not-held-back", "client-error")  # what others on the machine break
+REPEATS = 2  # of the waves that they have broken
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -62,7 +59,7 @@ def arm(name: str, role: Role, rate: int, node: Path) -> Arm:
 
 @pytest.fixture(scope="module")
 def sound(disk: Path) -> RunFolder:
-    """The run that nothing is wrong with."""
+    """The run that nothing is wrong with: a wave that others on this machine have disturbed is measured again."""
     arms = (
         arm("fast", "dut", FAST, disk / "fast"),
         arm("slow", "baseline", SLOW, disk / "slow"),
@@ -72,7 +69,30 @@ def sound(disk: Path) -> RunFolder:
     made = plan.make_plan(loaded, Target("rate-limited", arms), content.model_shapes(), plan.Options())
     folder = RunFolder.create(disk / "sound", made, loaded.files, loaded.source)
     execute(folder)
+    for number in range(REPEATS):
+        if waves := disturbed(folder):
+            folder = measured_again(folder, waves, disk / f"sound-{number}")
     return folder
+
+
+def disturbed(folder: RunFolder) -> set[str]:
+    """The waves whose own figures say that somebody else was at the disk or the processors."""
+    checks = [check for check in folder.plan.gate.checks if check.id in NOISE and not check.divide_by]
+    figures = [(m.step_id, check, m.metrics.get(check.metric)) for m in folder.measurements() for check in checks]
+    return {step for step, check, figure in figures if figure and BEYOND[check.op](figure.value, check.limit) > 0}
+
+
+def measured_again(folder: RunFolder, steps: Collection[str], where: Path, target: Target | None = None) -> RunFolder:
+    """A run that has taken over all of another one but these steps, and has measured them itself."""
+    content_files = folder.path / "content"
+    files = {str(f.relative_to(content_files)): f.read_bytes() for f in content_files.rglob("*.yaml")}
+    made = replace(folder.plan, target=target or folder.plan.target)
+    again = RunFolder.create(where, made, files, Path("small.yaml"))
+    for measurement in folder.measurements():
+        if measurement.step_id not in steps:
+            again.finish(measurement)
+    execute(again)
+    return again
 
 
 def judged(folder: RunFolder, **roles: Role) -> Verdict:
@@ -92,16 +112,22 @@ def by_check(verdict: Verdict) -> dict[str, Finding]:
 # ---------------------------------------------------------------- the run as it is
 
 
-def test_a_faster_arm_can_pass(sound: RunFolder) -> None:
+def test_a_faster_arm_passes(sound: RunFolder) -> None:
+    """With all of the gate where the machine is ours alone, and else with all that does not concern the others."""
     verdict = judged(sound)
     found = by_check(verdict)
     assert found["ttft-reduction"].observed < 0.75
     assert found["throughput-gain"].observed > 1.29
-    lacking = {f.check for f in verdict.findings if f.outcome is not Outcome.PASS and f.kind != "performance"}
-    assert lacking <= NOISE, verdict.why
-    if verdict.outcome is Outcome.INCONCLUSIVE:
-        pytest.skip(f"the disk or the processors were shared meanwhile: {verdict.why}")
-    assert verdict.headline.startswith("PASS (demonstration: emulated engine"), verdict.why
+    foreign = {f.check for f in verdict.findings if f.check in NOISE and f.outcome is not Outcome.PASS}
+    if "byte-ledger" in foreign:
+        assert found["byte-ledger"].observed > 1.05  # others have read too; less would not be cold
+    gate = replace(sound.plan.gate, checks=tuple(c for c in sound.plan.gate.checks if c.id not in foreign))
+    verdict = judge(replace(sound.plan, gate=gate), sound.measurements())
+    lacking = {f.kind for f in verdict.findings if f.outcome is not Outcome.PASS}
+    assert lacking <= {"performance"} and verdict.outcome is not Outcome.FAIL, verdict.why
+    if lacking:  # the rounds lie too far apart: so they do where the processors have many times their work
+        pytest.skip(f"the machine was overloaded all the while: {verdict.why}")
+    assert verdict.headline.startswith("PASS (demonstration: emulated engine")
     assert "rate-limited node" in verdict.basis
 
 
@@ -130,19 +156,15 @@ import pathlib, sys
 for file in pathlib.Path(sys.argv[1]).rglob("*.r0"):
     file.read_bytes()
 """
-FLIP_A_BIT = """
+SPOIL_TWO = """
 import pathlib, sys
-page = max(pathlib.Path(sys.argv[1]).rglob("*.r0"))
-with page.open("r+b") as file:
+first, *_, other, last = sorted(pathlib.Path(sys.argv[1]).rglob("*.r0"))
+with first.open("r+b") as file:
     file.seek(5_000_000)
     (byte,) = file.read(1)
     file.seek(5_000_000)
     file.write(bytes([byte ^ 1]))
-"""
-TAKE_ANOTHER_S = """
-import pathlib, sys
-*_, other, page = sorted(pathlib.Path(sys.argv[1]).rglob("*.r0"))
-page.write_bytes(other.read_bytes())
+last.write_bytes(other.read_bytes())
 """
 LOSE_THREE = """
 import os, pathlib, sys
@@ -165,14 +187,7 @@ def again(sound: RunFolder, tmp_path: Path) -> Again:
         (node,) = fast.storage.nodes
         hooks = {"before_wave": (sys.executable, "-c", hook, node)} if hook else {}
         target = replace(target, arms=(fast, *target.arms[1:]), hooks=hooks)
-        content_files = sound.path / "content"
-        files = {str(f.relative_to(content_files)): f.read_bytes() for f in content_files.rglob("*.yaml")}
-        folder = RunFolder.create(tmp_path / "again", replace(sound.plan, target=target), files, Path("small.yaml"))
-        for measurement in sound.measurements():
-            if measurement.step_id != AGAIN:
-                folder.finish(measurement)
-        execute(folder)
-        return folder
+        return measured_again(sound, {AGAIN}, tmp_path / "again", target)
 
     return measure
 
@@ -213,17 +228,17 @@ def test_bytes_that_no_device_counts_are_missing(again: Again, monkeypatch: pyte
     assert "no block device with counters" in ledger.reason
 
 
-@pytest.mark.parametrize("hook", [FLIP_A_BIT, TAKE_ANOTHER_S], ids=["a flipped bit", "another session's page"])
-def test_a_wrong_page_fails(again: Again, hook: str) -> None:
-    folder = again(hook)
+def test_a_page_with_a_flipped_bit_and_one_that_is_another_session_s_fail(again: Again) -> None:
+    folder = again(SPOIL_TWO)
     verdict = judged(folder)
     content_finding = by_check(verdict)["content"]
     assert verdict.outcome is content_finding.outcome is Outcome.FAIL
-    assert content_finding.observed == 1
+    assert content_finding.observed == 2
     log = folder.path / "raw" / AGAIN / "engine-faults.jsonl"
     assert str(log.relative_to(folder.path)) in content_finding.evidence
-    (fault,) = map(json.loads, log.read_text().splitlines())
-    assert fault["path"].endswith(f"{AGAIN}-a1/{fault['page']}")
+    faults = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len({fault["page"] for fault in faults}) == 2
+    assert all(fault["path"].endswith(f"{AGAIN}-a1/{fault['page']}") for fault in faults)
 
 
 def test_pages_that_are_lost_fail_too_and_are_no_hits(again: Again) -> None:
