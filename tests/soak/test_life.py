@@ -90,9 +90,9 @@ def test_a_long_log_keeps_its_end_in_whole_lines(tmp_path: Path) -> None:
 
 @pytest.fixture
 def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
-    """A soak of two minutes, of slices of two seconds; killed at the end where it still runs."""
+    """A soak of two minutes, of slices of a second; killed at the end where it still runs."""
     monkeypatch.setattr(pdf, "pdf", lambda html: b"")  # it takes seconds, and none of these looks at it
-    folder = new_soak(tmp_path, 120, 2)
+    folder = new_soak(tmp_path, 120, 1)
     yield folder
     if holder := folder.holder():
         os.kill(holder.pid, signal.SIGKILL)
