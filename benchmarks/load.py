@@ -128,7 +128,11 @@ def measured(client: Client, program: Path | None, server: Server, job: Job) -> 
     client.prepare(program, job)
     server.forget()
     usage = Usage()
-    if problem := run(client, program, job, usage):
+    try:
+        problem = run(client, program, job, usage)
+    except OSError as error:  # of an environment that was moved, say
+        problem = f"does not start: {error.strerror}"
+    if problem:
         return replace(nothing, problem=problem)
     return replace(figures_of(nothing, client.ttfts_s(job), server.truth(), usage), in_flight=server.most_connections())
 
