@@ -33,7 +33,7 @@ from kvbench.load import cold_recovery
 from kvbench.model import Arm, Engine, Finding, Outcome, Role, Storage, Target, Verdict
 
 SESSIONS, ROUNDS = 4, 3
-FAST, SLOW = 800_000_000, 240_000_000  # bytes/s of a node
+FAST, SLOW = 800_000_000, 150_000_000  # bytes/s of a node
 Again = Callable[..., RunFolder]
 NOISE = ("byte-ledger", "idle-before", "baseline-not-held-back", "client-error")  # what others on the machine break
 REPEATS = 2  # of the waves that they have broken
@@ -59,7 +59,7 @@ def arm(name: str, role: Role, rate: int, node: Path) -> Arm:
 
 @pytest.fixture(scope="module")
 def sound(disk: Path) -> RunFolder:
-    """The run that nothing is wrong with: a wave that others on this machine have disturbed is measured again."""
+    """The run that nothing is wrong with: what others on this machine have disturbed is measured again."""
     arms = (
         arm("fast", "dut", FAST, disk / "fast"),
         arm("slow", "baseline", SLOW, disk / "slow"),
