@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from kvbench.cli.commands import COMMANDS, build
 from kvbench.cli.main import app
+from kvbench.report import pdf
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
 HEAVY = ("pandas", "matplotlib", "scipy", "pyarrow", "weasyprint")
@@ -121,10 +122,11 @@ def test_a_run_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "PASS (demonstration: simulated" in done.stdout
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["verdict"]["outcome"] == "PASS"
-    assert {"plan.json", "journal.jsonl", "verdict.json", "report.html"} <= {
+    assert {"plan.json", "journal.jsonl", "verdict.json", "report.html", "report.pdf"} <= {
         p.name for p in (tmp_path / "run").iterdir()
     }
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pdf, "pdf", lambda html: b"")  # it takes seconds, and one is there
     assert command_line.kvbench("judge", "run").code == 0
     assert command_line.kvbench("report", "run", "--format", "md,csv,json").code == 0
     assert "run" in command_line.kvbench("runs", "list", "--in", ".").out
@@ -152,20 +154,24 @@ def test_an_internal_error_does_not_look_like_a_fail(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_plan_touches_nothing(tmp_path: Path) -> None:
-    done = kvbench("plan", "gate", "G3", "--quick", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "destructive: nothing" in done.stdout
+def test_plan_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command_line.kvbench("plan", "gate", "G3", "--quick")
+    assert done.code == 0, done.err
+    assert "destructive: nothing" in done.out
     assert list(tmp_path.iterdir()) == []
 
 
-def test_init_writes_a_target_that_can_be_planned_and_never_overwrites_one(tmp_path: Path) -> None:
-    assert kvbench("init", ".", cwd=tmp_path).returncode == 0
-    done = kvbench("plan", "gate", "G3", "--target", "target.yaml", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    again = kvbench("init", ".", cwd=tmp_path)
-    assert again.returncode == 2
-    assert "target.yaml exists" in again.stderr
+def test_init_writes_a_target_that_can_be_planned_and_never_overwrites_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command_line.kvbench("init", ".").code == 0
+    done = command_line.kvbench("plan", "gate", "G3", "--target", "target.yaml")
+    assert done.code == 0, done.err
+    again = command_line.kvbench("init", ".")
+    assert again.code == 2
+    assert "target.yaml exists" in again.err
 
 
 def test_no_colour_where_it_is_not_wanted(tmp_path: Path) -> None:
