@@ -77,7 +77,8 @@ def _draw(axes: Axes, chart: Chart) -> None:
         _draw_line(axes, line)
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
-    axes.set_ylim(bottom=0)
+    highest = axes.dataLim.y1
+    axes.set_ylim(0, 1.06 * highest if highest > 0 else 1)  # room above a line that hardly moves
     if chart.x_ticks:
         axes.set_xticks(chart.x_ticks, [f"{tick:g}" for tick in chart.x_ticks])
     handles, _ = axes.get_legend_handles_labels()
