@@ -137,7 +137,7 @@ def medium_of(path: Path, root: Path = _SLASH) -> Medium:
         return _medium(None, root / "sys/dev/block" / device_number(path), root)
     mount = mount_of(path.resolve(), parse_mountinfo((root / "proc/self/mountinfo").read_text(errors="replace")))
     if mount is None:
-        return Medium(None, (), f"no mount covers {path}")
+        return Medium(None, (), f"no mount covers {path}: a container or chroot whose root is not a mount of its own")
     folder = root / "sys/dev/block" / mount.device
     return _medium(mount, folder, root) if folder.exists() else Medium(mount, (), _why_no_device(mount.fs_type))
 
