@@ -49,11 +49,6 @@ def read(lines: Iterable[str], name: str, block_tokens: int = BLOCK_TOKENS) -> l
     return sorted(turns, key=lambda turn: turn.due_s or 0.0)  # stable: the file's order for equal times
 
 
-def largest_burst(turns: Sequence[Turn]) -> int:
-    """The most requests that are due at the same instant."""
-    return max(Counter(turn.due_s for turn in turns).values(), default=0)
-
-
 def spread(turns: Sequence[Turn]) -> list[Turn]:
     """The same requests with those of one instant spread evenly up to the next one, in their order."""
     instants = sorted({turn.due_s for turn in turns if turn.due_s is not None})

@@ -32,11 +32,6 @@ class Rebalance(MoveSource):
         self._todo: deque[Unit] = deque()
         self._later: list[Unit] = []  # units with pages that were busy
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the pass has come to its end; moves that it has asked for may still be under way."""
-        return not self._todo and not self._later
-
     def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
         if directory.cluster.epoch != self._epoch:
             self._epoch = directory.cluster.epoch
