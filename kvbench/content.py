@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import kvbench
+from kvbench.adapters import adapter
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
 from kvbench.load.workload import Kind
@@ -129,9 +131,7 @@ def request_workload(name: str) -> Kind:
     if chosen not in kinds:
         where = f"{path}:{_line(document, ('kind',))}"
         raise UsageError(f"{where}: key kind: {chosen!r} makes no requests by itself", f"one of: {', '.join(kinds)}")
-    for key in ("id", "why"):
-        document.pop(key, None)
-    made: Kind = _validated(path, document, kinds[chosen])
+    made: Kind = _validated(path, document, kinds[chosen], besides=("id", "why"))
     return made
 
 
@@ -186,7 +186,12 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error}") from None
 
 
+@lru_cache(maxsize=64)
 def _document(text: str, path: Path) -> Any:
+    """What a YAML text says, with its lines, to be read and not to be changed: a run asks for the same again and again.
+
+    Raises UsageError; `path` is for its message.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -213,8 +218,9 @@ def _values(document: Any) -> Iterator[Any]:
         waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
-def _validated(path: Path, document: Any, kind: type[T]) -> T:
-    from pydantic import TypeAdapter, ValidationError
+def _validated(path: Path, document: Any, kind: type[T], besides: Collection[str] = ()) -> T:
+    """The document as `kind`, which knows nothing of the keys `besides`. Raises UsageError as `read` does."""
+    from pydantic import ValidationError
 
     content = _plain(document)
     if not isinstance(content, dict):
@@ -224,10 +230,11 @@ def _validated(path: Path, document: Any, kind: type[T]) -> T:
         raise UsageError(
             f"{path}:{_line(document, ('version',))}: key version: this kvbench reads version {CONTENT_VERSION}"
         )
-    if kind is not Gate:
-        content.pop("version", None)
+    for key in (*besides, *(() if kind is Gate else ("version",))):
+        content.pop(key, None)
     try:
-        return TypeAdapter(kind).validate_python(content)
+        validated: T = adapter(cast(Any, kind)).validate_python(content)
+        return validated
     except ValidationError as error:
         lines = [_explain(path, document, dict(problem)) for problem in error.errors(include_url=False)]
         raise UsageError("\n".join(lines), "kvbench init writes a commented example") from None
