@@ -122,6 +122,17 @@ def _accelerators() -> Collection[str]:
     return accelerators(content_root() / "workloads" / "accelerators.yaml")
 
 
+def workload_path(folder: str, name: str) -> Path:
+    """The file workloads/FOLDER/NAME.yaml, or the one that is a path. Raises UsageError."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name)
+    path = content_root() / "workloads" / folder / f"{name}.yaml"
+    if Path(name).name != name or not path.is_file():
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.yaml")))
+        raise UsageError(f"there is no workloads/{folder}/{name}.yaml", f"one of: {known}, or the path of a file")
+    return path
+
+
 def request_workload(name: str) -> Kind:
     """A workload that makes requests (`workloads/inference/NAME.yaml`, or a file's path). Raises UsageError."""
     path = _named("inference", name, Path(name))

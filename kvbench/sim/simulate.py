@@ -17,9 +17,8 @@ from kvbench.sim import strategies
 from kvbench.sim.agenda import Agenda
 from kvbench.sim.nodes import SimNodes
 from kvbench.sim.serving import FluidServing, IoWatch, SchedulerServing, Seen, Storage
-from kvbench.sim.site import Change, Site
+from kvbench.sim.site import Change, Site, event
 from kvbench.store.cluster import ClusterView, Role
-from kvbench.store.core import NodeDown, NodeLeave, NodeUp
 
 # name → unit; in the order in which people read them. `hits` are shares of all whole pages of all prompts;
 # `hidden_reads` is the share of the time of reads in which their instance computed other prompts; `in_flight` the mean
@@ -126,16 +125,10 @@ def _cluster(site: Site, page_bytes: int, *, apart: bool) -> ClusterView:
 
 
 def _change(change: Change, site: Site, nodes: SimNodes, serving: FluidServing | SchedulerServing) -> None:
-    match change.what:
-        case "down":
-            serving.give(NodeDown(change.node))
-        case "up":
-            serving.give(NodeUp(change.node))
-        case "leave":
-            serving.give(NodeLeave(change.node))
-        case "new":
-            nodes.add(site.node)
-            serving.give(NodeUp(len(nodes.nodes) - 1))
+    told = event(change.what, change.node, len(nodes.nodes))
+    if change.what == "new":
+        nodes.add(site.node)
+    serving.give(told)
 
 
 def _figures(seen: Sequence[Seen], saves_s: Sequence[float], storage: Storage) -> dict[str, float]:

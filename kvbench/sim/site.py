@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from kvbench import content
@@ -12,7 +11,10 @@ from kvbench.errors import UsageError
 from kvbench.sim.checkpoints import Snapshots
 from kvbench.sim.device import NodeModel
 from kvbench.sim.roofline import cost
+from kvbench.store.protocol import NodeDown, NodeLeave, NodeUp
 from kvbench.units import RateBytes, Seconds, SizeBytes
+
+Happening = Literal["down", "up", "leave", "new"]
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
 
@@ -54,7 +56,7 @@ class Change:
     """At a moment of the run a node fails (`down`), comes back (`up`), is taken away (`leave`), or is `new`."""
 
     at: Seconds
-    what: Literal["down", "up", "leave", "new"]
+    what: Happening
     node: int = -1
 
     __pydantic_config__ = _STRICT
@@ -125,15 +127,22 @@ class Site:
         return models
 
 
+def event(what: Happening, node: int, nodes: int) -> NodeDown | NodeUp | NodeLeave:
+    """What a store is told when that happens to a node; a new one has the number that follows those of all `nodes`."""
+    match what:
+        case "down":
+            return NodeDown(node)
+        case "leave":
+            return NodeLeave(node)
+        case "up":
+            return NodeUp(node)
+        case "new":
+            return NodeUp(nodes)
+
+
 def load(name: str, nodes: int | None = None) -> Site:
     """A site of workloads/sim/, by name or by the path of a file; with another number of nodes. Raises UsageError."""
-    path = Path(name)
-    if not name.endswith((".yaml", ".yml")):
-        folder = content.content_root() / "workloads" / "sim"
-        path = folder / f"{name}.yaml"
-        if path.parent != folder or not path.is_file():
-            known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
-            raise UsageError(f"there is no workloads/sim/{name}.yaml", f"one of: {known}, or the path of a file")
+    path = content.workload_path("sim", name)
     site = content.read(path, Site)
     try:
         return replace(site, nodes=nodes) if nodes else site

@@ -14,7 +14,7 @@ from kvbench.errors import UsageError
 from kvbench.store.cluster import ClusterView
 from kvbench.store.core import PageStore
 from kvbench.store.hashing import BoundedLoadRing, Hashing, Modulo, Rendezvous, Ring, TwoChoices
-from kvbench.store.hot import HotPages
+from kvbench.store.hot import HotPages, HotRule
 from kvbench.store.moves import Mover, MoveSource
 from kvbench.store.pace import TokenBucket
 from kvbench.store.placement import ByPage, PrefixAware, Strategy
@@ -23,6 +23,7 @@ from kvbench.store.queues import Lane, Limit, Queues
 from kvbench.store.rebalance import Rebalance
 from kvbench.store.tiering import Tiered, Tiering
 from kvbench.store.weights import DynamicWeights, WeightRule
+from kvbench.units import RateBytes, Seconds
 
 PLACEMENTS: Mapping[str, Callable[[bytes], Hashing]] = {
     "modulo": lambda seed: Modulo(),
@@ -51,10 +52,35 @@ _SECOND_NS = 10**9
 _RUN_PAGES = 4
 _MERGE_WAIT_NS = 500_000
 _READ_DEPTH, _WRITE_DEPTH, _CHECKPOINT_DEPTH = 64, 4, 1  # a node's I/Os under way
-_MOVE_DEPTH, _PACED_MOVE_RATE, _WEIGHED_MOVE_RATE = 16, 500 * 10**6, 100 * 10**6
+_MOVE_DEPTH = 16
 _BATCH_PAGES = _PREFETCH_PAGES = 16  # between tiers
 _HALF_LIFE_USES = 20_000
-_WEIGHTS = WeightRule(interval_ns=5 * _SECOND_NS, half_life_ns=10 * _SECOND_NS)
+
+
+@dataclass(frozen=True, slots=True)
+class Background:
+    """Of what a store does unasked: as it fits minutes on nodes of GB/s. Shorter runs and slower nodes need another.
+
+    Weights are decided every `interval`; what is hot, and what a node has to do, is halved every two of them. `paced`
+    and `weighed` are the most that may move per second, with nodes and with weights.
+    """
+
+    interval: Seconds = 5.0
+    paced: RateBytes = 500 * 10**6
+    weighed: RateBytes = 100 * 10**6
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    @property
+    def half_life_ns(self) -> int:
+        return 2 * self.interval_ns
+
+    @property
+    def interval_ns(self) -> int:
+        return round(self.interval * _SECOND_NS)
+
+
+_BACKGROUND = Background()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +106,27 @@ def parse(name: str) -> Named:
     return Named(placements[0], frozenset(parts) - {placements[0]})
 
 
-def build(name: str, cluster: ClusterView, page_bytes: int, seed: int, *, has_tiers: bool = False) -> PageStore:
+def build(
+    name: str,
+    cluster: ClusterView,
+    page_bytes: int,
+    seed: int,
+    *,
+    has_tiers: bool = False,
+    background: Background = _BACKGROUND,
+) -> PageStore:
     """The page store that a strategy's name stands for, over `cluster`. Raises UsageError."""
     named = parse(name)
     hashing = PLACEMENTS[named.placement](seed.to_bytes(8, "little"))
     flash: Strategy = PrefixAware(hashing) if "prefix" in named.layers else ByPage(hashing)
     placement = Tiered(flash) if has_tiers else flash
+    rule = WeightRule(interval_ns=background.interval_ns, half_life_ns=background.half_life_ns)
     return PageStore(
         cluster,
         placement,
         queues=_queues(named.layers, page_bytes),
-        mover=_mover(named.layers, placement, flash, page_bytes, has_tiers),
-        weights=DynamicWeights(_WEIGHTS, page_bytes) if "weights" in named.layers else None,
+        mover=_mover(named.layers, placement, flash, page_bytes, background),
+        weights=DynamicWeights(rule, page_bytes) if "weights" in named.layers else None,
     )
 
 
@@ -104,18 +139,21 @@ def _queues(layers: frozenset[str], page_bytes: int) -> Queues:
     return Queues(page_bytes, wait_ns=_MERGE_WAIT_NS, run_pages=_RUN_PAGES, limits=limits)
 
 
-def _mover(layers: frozenset[str], placement: Strategy, flash: Strategy, page_bytes: int, has_tiers: bool) -> Mover:
+def _mover(
+    layers: frozenset[str], placement: Strategy, flash: Strategy, page_bytes: int, background: Background
+) -> Mover:
+    """`flash` is the placement of the flash tier: another one than `placement` where there are tiers."""
     sources: list[MoveSource] = []
-    if has_tiers:
+    if flash is not placement:
         policy = Heat(_HALF_LIFE_USES) if "heat" in layers else Lru()
         prefetch_pages = _PREFETCH_PAGES if "prefetch" in layers else 0
         sources.append(Tiering(flash, policy, Lru(), batch_pages=_BATCH_PAGES, prefetch_pages=prefetch_pages))
-    hot = HotPages()
+    hot = HotPages(HotRule(half_life_ns=background.half_life_ns))
     if "hot" in layers:
         sources.append(hot)
     if layers & {"weights", "move", "paced", "session"}:
         unit: Literal["page", "session"] = "session" if "session" in layers else "page"
         sources.append(Rebalance(placement, unit, hot.replicated))
-    rate = _PACED_MOVE_RATE if "paced" in layers else _WEIGHED_MOVE_RATE
+    rate = background.paced if "paced" in layers else background.weighed
     budget = TokenBucket(rate, page_bytes) if layers & {"paced", "weights"} else None
     return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget)

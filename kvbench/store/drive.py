@@ -46,13 +46,15 @@ class Driver:
                 self._nodes.submit(command)
         return finished
 
-    def wait(self) -> list[Finish]:
-        """Wait for the next I/O that ends, or the next timer, and take it in."""
-        left_s = (self._timers[0][0] - clock.monotonic_ns()) / 1e9 if self._timers else _FOREVER_S
+    def wait(self, until_ns: int | None = None) -> list[Finish]:
+        """Wait for the next I/O that ends, or the next timer, and take it in; until a moment, if there is one."""
+        wakes_ns = [at_ns for at_ns, _ in self._timers[:1]] + ([until_ns] if until_ns is not None else [])
+        left_s = (min(wakes_ns) - clock.monotonic_ns()) / 1e9 if wakes_ns else _FOREVER_S
         try:
             done = self._events.get(timeout=left_s) if left_s > 0 else self._events.get_nowait()
         except Empty:
-            return self.give(Timer(heappop(self._timers)[1])) if self._timers else []
+            is_due = self._timers and self._timers[0][0] == min(wakes_ns)
+            return self.give(Timer(heappop(self._timers)[1])) if is_due else []
         self._ios -= 1
         return self.give(done)
 

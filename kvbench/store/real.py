@@ -175,7 +175,7 @@ class RealNodes:
     `on_done` and `on_fault` are called from worker threads, a fault before its `Done`, and before
     both `on_io` with the I/O's number, begin and end. With `queue_depth`, so many I/Os are under way at most, over all
     nodes; workers beyond that fill or check pages meanwhile. Without `verify` what is read is not checked: for a
-    benchmark of the driver alone.
+    benchmark of the driver alone. A rate limit is that of each node; or there is one for each, in their order.
     Raises KvbenchError when a directory cannot be written to, or refuses direct I/O where `direct` asks for it.
     """
 
@@ -188,7 +188,7 @@ class RealNodes:
         on_fault: Callable[[FaultReport], None] | None = None,
         on_io: Callable[[int, int, int], None] | None = None,
         direct: bool = True,
-        rate_limit_bytes_per_s: int | None = None,
+        rate_limit_bytes_per_s: int | Sequence[int | None] | None = None,
         workers_per_node: int = 4,
         queue_depth: int | None = None,
         run_pages: int = 1,
@@ -203,13 +203,12 @@ class RealNodes:
         self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
         self._abandoned = False
+        limits = rate_limit_bytes_per_s
+        if limits is None or isinstance(limits, int):
+            limits = [limits] * len(directories)
         self._nodes = [
-            _Node(
-                Extents(directory, self._content.file_bytes, direct),
-                direct,
-                RateLimit(rate_limit_bytes_per_s) if rate_limit_bytes_per_s else None,
-            )
-            for directory in directories
+            _Node(Extents(directory, self._content.file_bytes, direct), direct, RateLimit(limit) if limit else None)
+            for directory, limit in zip(directories, limits, strict=True)
         ]
         self._threads = []
         for queue in self._queues:
