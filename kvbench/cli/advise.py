@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kvbench.cli.options import Json
+from kvbench.cli.options import Json, quantity
 from kvbench.cli.sim import Nodes, Requests, Seed
 from kvbench.errors import Exit, UsageError
 from kvbench.units import parse_seconds
@@ -20,26 +20,36 @@ if TYPE_CHECKING:
     from kvbench.sim.site import Site
 
 _SITE = "tiers"  # the one that can show all layers
+_NO_WIDTH = 5e-4  # an interval that three figures do not show
 _OTHERS = {"output_tokens_per_s": "tok/s", "hits": "share", "moved_bytes": "B"}  # that are shown beside the TTFT
 
 
+TraceOrRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE|RUN", help="A trace in Mooncake's format, a run folder of gate G3, or a workload's name."
+    ),
+]
+TtftLimit = Annotated[
+    float,
+    typer.Option(parser=quantity(parse_seconds), metavar="TIME", help="What the TTFT p99 has to stay within, like 2s."),
+]
+OnSite = Annotated[
+    str | None,
+    typer.Option(
+        "--site", help=f"Engines and nodes, of workloads/sim, or a file (default: {_SITE}). A run tells its own."
+    ),
+]
+Seeds = Annotated[int, typer.Option(min=2, help="How many seeds: each is a run with other luck.")]
+
+
 def advise(
-    load: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRACE|RUN", help="A trace in Mooncake's format, a run folder of gate G3, or a workload's name."
-        ),
-    ],
-    ttft_limit: Annotated[
-        float, typer.Option(parser=parse_seconds, metavar="TIME", help="What the TTFT p99 has to stay within, like 2s.")
-    ],
-    site: Annotated[
-        str | None,
-        typer.Option(help=f"Engines and nodes, of workloads/sim, or a file (default: {_SITE}). A run tells its own."),
-    ] = None,
+    load: TraceOrRun,
+    ttft_limit: TtftLimit,
+    site: OnSite = None,
     nodes: Nodes = None,
     requests: Requests = None,
-    seeds: Annotated[int, typer.Option(min=2, help="How many seeds: each is a run with other luck.")] = 5,
+    seeds: Seeds = 5,
     seed: Seed = 0,
     json: Json = None,
 ) -> None:
@@ -58,15 +68,16 @@ def advise(
 
     if ttft_limit <= 0:
         raise UsageError("--ttft-limit is above 0", "like --ttft-limit 2s")
-    made, place, before_s, basis = _models(load, site, nodes, requests)
+    made, place, before_s, error, basis = _models(load, site, nodes, requests)
     chosen = range(seed, seed + seeds)
-    found = core.advise(made, place, ttft_limit, chosen, processes=os.cpu_count() or 1, before_s=before_s)
+    processes = os.cpu_count() or 1
+    found = core.advise(made, place, ttft_limit, chosen, processes=processes, before_s=before_s, error=error)
     for line in _workload(found.statistics):
         show.say(line)
     show.say(f"the articles' rule: {core.name_of(found.rule)}")
     _say_combinations(found)
     _say_gains(found)
-    for line in _conclusion(found, ttft_limit):
+    for line in _conclusion(found, ttft_limit, error):
         show.say(line)
     for line in (f"simulated, {basis}; {seeds} seeds", *_assumed(place)):
         show.say(line)
@@ -75,8 +86,11 @@ def advise(
     raise typer.Exit(exits[found.advised.limit])
 
 
-def _models(name: str, site: str | None, nodes: int | None, requests: int | None) -> tuple[Load, Site, float, str]:
-    """The load, the site, the seconds before each first token, and what the models rest on."""
+def _models(
+    name: str, site: str | None, nodes: int | None, requests: int | None
+) -> tuple[Load, Site, float, float, str]:
+    """The load, the site, the seconds before each first token, what the models are known to miss, and their basis."""
+    from math import inf
     from statistics import median
 
     from kvbench import journal
@@ -88,16 +102,16 @@ def _models(name: str, site: str | None, nodes: int | None, requests: int | None
     if not path.is_dir():
         is_trace = path.is_file() and path.suffix not in (".yaml", ".yml")
         source = Source("" if is_trace else name, name if is_trace else "", requests)
-        return source, sites.load(site or _SITE, nodes), 0.0, f"site {site or _SITE}, not calibrated"
+        return source, sites.load(site or _SITE, nodes), 0.0, 0.0, f"site {site or _SITE}, not calibrated"
     if site or requests:
         raise UsageError(f"{name} is a run: it tells its site and its load", "leave --site and --requests out")
     folder = journal.RunFolder.open(path)
     run = of_run(name, folder.plan, folder.measurements(), nodes)
     errors = run.calibration.errors
-    fits = f"; its cells by the others: {median(errors):.1%} off in the median, {max(errors):.1%} at worst" * bool(
-        errors
-    )
-    return run.wave, run.site, run.before_s, f"calibrated on {name}{fits}"
+    fits = "none of its cells can be predicted by the others"
+    if errors:
+        fits = f"its cells by the others: {median(errors):.1%} off in the median, {max(errors):.1%} at worst"
+    return run.wave, run.site, run.before_s, max(errors, default=inf), f"calibrated on {name}; {fits}"
 
 
 # ---------------------------------------------------------------- for people
@@ -150,15 +164,24 @@ def _say_gains(found: Advice) -> None:
     show.say("with and without it, on top of what else is advised; 95 % intervals over seeds")
 
 
-def _conclusion(found: Advice, limit_s: float) -> Iterator[str]:
+def _conclusion(found: Advice, limit_s: float, error: float) -> Iterator[str]:
+    from kvbench.sim.advise import Limit
     from kvbench.units import format_seconds
 
     advised = found.advised
     yield ""
-    yield f"advised: {'none of the layers' if not advised.layers else advised.name}"
+    if len(found.combinations) == 1:
+        yield "advised: nothing, since no layer could be simulated; --nodes N asks what the same rate does on N nodes"
+    else:
+        yield f"advised: {'none of the layers' if not advised.layers else advised.name}"
     ttft, to_limit = _figure(advised, "ttft_p99_s", "s"), _interval(advised.to_limit)
     yield f"{_quantile(found)} {ttft}, {to_limit} of the limit: {format_seconds(limit_s)} is {advised.limit}"
-    if found.rule != advised.layers:
+    if advised.limit is Limit.UNDECIDED and error:
+        known = (
+            f"miss measured cells by up to {error:.0%}" if error < float("inf") else "were tried on no measured cell"
+        )
+        yield f"the models {known}: a TTFT within that of the limit is undecided"
+    if found.rule != advised.layers and len(found.combinations) > 1:
         yield f"the rule's set has {_interval(found.rule_ratio)} of that TTFT"
 
 
@@ -172,7 +195,8 @@ def _figure(each: Combination, name: str, unit: str) -> str:
     from kvbench.units import format_value
 
     figure = each.column.figures[name]
-    spread = f" ± {format_value(figure.half_width, unit)}" if figure.half_width else ""
+    is_wide = figure.half_width and figure.half_width > _NO_WIDTH * abs(figure.mean)
+    spread = f" ± {format_value(figure.half_width, unit)}" if figure.half_width and is_wide else ""
     return f"{format_value(figure.mean, unit)}{spread}"
 
 

@@ -79,7 +79,7 @@ class Statistics:
 
 
 class Limit(StrEnum):
-    """Whether the interval of a figure lies below the limit, above it, or on both sides."""
+    """Whether the interval of a figure, and what the models miss, lie below the limit, above it, or on both sides."""
 
     MET = "met"
     MISSED = "missed"
@@ -101,11 +101,13 @@ class Worth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """Layers together. `to_limit`: their TTFT ÷ the limit, over seeds."""
+    """Layers together. `to_limit`: their TTFT ÷ the limit, over seeds. `error`: by which share the models miss what
+    was measured, as far as that is known."""
 
     layers: Layers
     column: Column
     to_limit: stats.RatioInterval
+    error: float = 0.0
 
     @property
     def name(self) -> str:
@@ -113,9 +115,10 @@ class Combination:
 
     @property
     def limit(self) -> Limit:
-        if is_below_1(self.to_limit):
+        low, high, off = self.to_limit.low, self.to_limit.high, 1 + self.error
+        if high is not None and high * off < 1:
             return Limit.MET
-        return Limit.MISSED if is_above_1(self.to_limit) else Limit.UNDECIDED
+        return Limit.MISSED if low is not None and low / off > 1 else Limit.UNDECIDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +145,17 @@ class Advice:
 
 
 def advise(
-    load: Load, site: Site, limit_s: float, seeds: Sequence[int], *, processes: int = 1, before_s: float = 0.0
+    load: Load,
+    site: Site,
+    limit_s: float,
+    seeds: Sequence[int],
+    *,
+    processes: int = 1,
+    before_s: float = 0.0,
+    error: float = 0.0,
 ) -> Advice:
-    """Simulate every set of layers that the site can show. `before_s` comes before each first token."""
+    """Simulate every set of layers that the site can show. `before_s` comes before each first token; `error` is what
+    the models are known to miss."""
     shown = _shown(site)
     sets = [frozenset(each) for each in chain(*(combinations(shown, count) for count in range(len(shown) + 1)))]
     tasks = [(site, layers, seed) for layers in sets for seed in seeds]
@@ -153,7 +164,7 @@ def advise(
     named = {name_of(layers): each for layers, each in runs.items()}
     measured = Ttft({layers: [run[FIGURE] for run in each] for layers, each in runs.items()})
     found = tuple(
-        Combination(layers, column, measured.to_limit(layers, limit_s))
+        Combination(layers, column, measured.to_limit(layers, limit_s), error)
         for layers, column in zip(sets, columns(named, FIGURES), strict=True)
     )
     advised = choose(found, measured)

@@ -85,6 +85,16 @@ def test_no_layer_is_advised_for_a_gain_that_is_not_certain():
     assert chosen({NONE: [4.0, 2.0, 3.0], PREFIX: [2.0, 3.0, 2.5]}, 1.0).layers == NONE
 
 
+@pytest.mark.parametrize(
+    ("ttft_s", "error", "limit"),
+    [(2.0, 0.4, Limit.MET), (2.0, 0.6, Limit.UNDECIDED), (5.0, 0.6, Limit.MISSED), (5.0, 0.7, Limit.UNDECIDED)],
+)
+def test_a_limit_within_what_the_models_miss_is_undecided(ttft_s, error, limit):
+    measured = advise.Ttft({NONE: [ttft_s] * 3})
+    [column] = columns({"none": [{"ttft_p99_s": ttft_s}] * 3}, ["ttft_p99_s"])
+    assert advise.Combination(NONE, column, measured.to_limit(NONE, 3.0), error).limit is limit
+
+
 # ---------------------------------------------------------------- all of it
 
 

@@ -27,9 +27,9 @@ def call(*args):
     return CliRunner().invoke(app, args)
 
 
-@pytest.fixture
-def run_folder(tmp_path, monkeypatch):
-    plan, measurements = run_of([FAST, SLOW], [2, 4])
+@pytest.fixture(params=[[FAST, SLOW]])
+def run_folder(tmp_path, monkeypatch, request):
+    plan, measurements = run_of(request.param, [2, 4])
     folder = SimpleNamespace(plan=plan, measurements=lambda: measurements)
     monkeypatch.setattr(journal.RunFolder, "open", lambda path: folder)
     return str(tmp_path)
@@ -69,6 +69,17 @@ def test_a_run_is_advised_on_models_that_are_calibrated_on_it(run_folder):
     assert done.exit_code == Exit.PASS
     assert f"simulated, calibrated on {run_folder}; its cells by the others: " in done.output
     assert "TTFT max of 4" in done.output, "the largest wave"
+
+
+@pytest.mark.parametrize("run_folder", [[FAST]], indirect=True)
+def test_a_limit_within_what_the_models_miss_is_undecided(run_folder, tmp_path):
+    file = tmp_path / "advice.json"
+    assert call(run_folder, "--ttft-limit", "1h", "--seeds", "2", "--json", str(file)).exit_code == Exit.PASS
+    ttft_s = json.loads(file.read_text())["combinations"][0]["figures"]["ttft_p99_s"]["mean"]
+    near = call(run_folder, "--ttft-limit", f"{1.2 * ttft_s}s", "--seeds", "2")
+    assert near.exit_code == Exit.INCONCLUSIVE
+    assert "the models miss measured cells by up to 58%" in near.output
+    assert "no layer could be simulated; --nodes N asks" in near.output, "it has one node"
 
 
 def test_a_run_tells_its_own_site(run_folder):
