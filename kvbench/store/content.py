@@ -63,7 +63,8 @@ class Fault:
 class PageContent:
     """Fills and verifies buffers of `file_bytes`. One per thread: it keeps scratch.
 
-    `salt` names the run and attempt that the pages belong to. `compressible_share` of every block is zeros.
+    `salt` names the run and attempt that the pages belong to; `owner` stands for it and the size of the pages.
+    `compressible_share` of every block is zeros.
     """
 
     def __init__(self, page_bytes: int, salt: bytes = b"", compressible_share: float = 0.0) -> None:
@@ -72,6 +73,7 @@ class PageContent:
         self._blocks = 1 + -(-page_bytes // BLOCK_BYTES)
         self.file_bytes = self._blocks * BLOCK_BYTES
         self._salt = blake2b(salt, digest_size=8).digest()
+        self.owner = blake2b(self._salt + page_bytes.to_bytes(8, "little"), digest_size=8).digest()
         self._scratch = np.zeros((min(_CHUNK_BLOCKS, self._blocks), _WORDS), dtype="<u8")
 
     def fill(self, buffer: memoryview, key: PageKey) -> None:

@@ -1,24 +1,24 @@
 """The files of one node, and where in them its pages lie.
 
 A page that is written alone is a file by its own name. A run of pages is one file, so that neighbours are read in one
-I/O; its pages are found again by their headers. A page of a run that goes leaves a hole, and with the last one the
-file goes. Every file is there as a whole or not at all, whatever happens while it is written.
+I/O. A page of a run that goes leaves a hole, and with the last one the file goes. Every file is there as a whole or not
+at all, whatever happens while it is written. After a restart an index tells what lies where; headers do, where it does
+not.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
 from kvbench.store import pagefile
+from kvbench.store.fileindex import FileIndex, Slots, run_name, run_number
 from kvbench.store.keys import PageKey
 
-_RUN_NAME = re.compile(r"([0-9]{8,})\.run\Z")
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE of fallocate(2)
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,21 +32,28 @@ class Piece:
     pages: tuple[PageKey, ...]
 
 
-class Extents:
-    """Pages of `slot_bytes` in the files of a directory. Several threads may use it at once, each for other pages."""
+Look = Callable[[Piece], tuple[PageKey | None, bool]]  # which page is in a slot, and whether all is right with it
 
-    def __init__(self, directory: Path, slot_bytes: int, direct: bool) -> None:
-        self.directory, self._slot_bytes, self._direct = directory, slot_bytes, direct
+
+class Extents:
+    """Pages of `slot_bytes` in the files of a directory. Several threads may use it at once, each for other pages.
+
+    `owner` tells these pages from those of other attempts.
+    """
+
+    def __init__(self, directory: Path, slot_bytes: int, direct: bool, owner: bytes) -> None:
+        self.path, self._slot_bytes, self._direct, self._owner = directory, slot_bytes, direct, owner
         self._lock = Lock()
         self._places: dict[PageKey, tuple[Path, int]] = {}  # of the pages in runs: file and slot
         self._left: dict[Path, int] = {}  # run → pages that are still in it
-        self._next_run = 1 + max((int(match[1]) for match in map(_run_name, directory.iterdir()) if match), default=0)
+        self._next_run = 1 + max(map(run_number, directory.iterdir()), default=0)
+        self._index: FileIndex | None = None  # for who has looked at what was there
 
     def pieces(self, pages: Sequence[PageKey]) -> list[Piece]:
         """Where pages lie, those that follow each other in one piece."""
         pieces: list[Piece] = []
         for page in pages:
-            path, slot = self._places.get(page, (self.directory / page.file_name, 0))
+            path, slot = self._places.get(page, (self.path / page.file_name, 0))
             last = pieces[-1] if pieces else None
             if (
                 last
@@ -58,30 +65,84 @@ class Extents:
                 pieces.append(Piece(path, slot * self._slot_bytes, (page,)))
         return pieces
 
+    def read(self, piece: Piece, buffer: memoryview) -> int:
+        """The bytes that were read. Raises OSError."""
+        return pagefile.read(piece.path, buffer, self._direct, piece.offset)
+
     def write(self, io: int, pages: Sequence[PageKey], buffer: memoryview) -> None:
         """Write pages that lie one after the other in `buffer`. Raises OSError, leaving nothing behind."""
-        path = self.directory / pages[0].file_name
+        path = self.path / pages[0].file_name
         if len(pages) > 1:
             with self._lock:
-                path = self.directory / f"{self._next_run:08}.run"
+                path = self.path / run_name(self._next_run)
                 self._next_run += 1
         pagefile.write(path, path.with_name(f"{path.name}.{io}{pagefile.UNFINISHED}"), buffer, self._direct)
         for slot, page in enumerate(pages):
             if len(pages) > 1:
-                self.found(page, path, slot)
-                (self.directory / page.file_name).unlink(missing_ok=True)
+                self._found(page, path, slot)
+                (self.path / page.file_name).unlink(missing_ok=True)
             elif before := self._places.pop(page, None):
-                self._free(*before)
+                self._free(page, *before)
+        if self._index:
+            self._index.note(path, dict(enumerate(pages)))
 
     def delete(self, page: PageKey) -> None:
         """Raises OSError."""
         place = self._places.pop(page, None)
         if place:
-            self._free(*place)
+            self._free(page, *place)
         else:
-            (self.directory / page.file_name).unlink()
+            (self.path / page.file_name).unlink()
 
-    def found(self, page: PageKey, path: Path, slot: int) -> None:
+    def sync(self) -> None:
+        """Raises OSError."""
+        pagefile.sync_directory(self.path)
+
+    def scan(self, look: Look) -> list[tuple[PageKey, ...]]:
+        """The pages of every file, in their order. What a crash has left is removed.
+
+        What the index does not vouch for is looked into, slot by slot. Runs come first: their pages then are in no file
+        of their own.
+        """
+        for path in self.path.glob(f"*{pagefile.UNFINISHED}"):
+            path.unlink()
+        self.close()
+        index = self._index = FileIndex(self.path, self._owner, self._slot_bytes, self._direct)
+        files = sorted(self.path.iterdir())
+        runs = [(path, self._run(path, index, look)) for path in files if run_number(path)]
+        found = [tuple(page for page in pages if self._places[page][0] == path) for path, pages in runs]
+        for path in files:
+            key = PageKey.from_file_name(path.name)
+            if key in self._places:
+                path.unlink()
+            elif key and (index.recall(path) or self._look(path, [Piece(path, 0, (key,))], index, look)):
+                found.append((key,))
+        index.replace()
+        return found
+
+    def close(self) -> None:
+        if self._index:
+            self._index.close()
+
+    def _run(self, path: Path, index: FileIndex, look: Look) -> tuple[PageKey, ...]:
+        slots = index.recall(path)
+        if slots is None:
+            count = -(-path.stat().st_size // self._slot_bytes)
+            slots = self._look(path, [Piece(path, slot * self._slot_bytes, ()) for slot in range(count)], index, look)
+        for slot, page in slots.items():
+            self._found(page, path, slot)
+        return tuple(page for _, page in sorted(slots.items()))
+
+    @staticmethod
+    def _look(path: Path, pieces: Sequence[Piece], index: FileIndex, look: Look) -> Slots:
+        """What lies in a file, by its headers. One that is not right in all of it is looked into each time."""
+        looked = [look(piece) for piece in pieces]
+        slots = {slot: page for slot, (page, _) in enumerate(looked) if page}
+        if all(is_right for _, is_right in looked):
+            index.note(path, slots)
+        return slots
+
+    def _found(self, page: PageKey, path: Path, slot: int) -> None:
         """A page lies in a run; where it lay in another one before, it is removed."""
         with self._lock:
             before = self._places.get(page)
@@ -90,38 +151,19 @@ class Extents:
             self._places[page] = path, slot
             self._left[path] = self._left.get(path, 0) + 1
         if before:
-            self._free(*before)
+            self._free(page, *before)
 
-    def scan(self) -> Iterator[Piece]:
-        """Every file of pages with its slots, each a piece of its own. What a crash has left is removed.
-
-        Runs come first. Their pages are not known before the headers are read: those pieces come without any.
-        """
-        files = sorted(self.directory.iterdir())
-        for path in filter(_run_name, files):
-            for slot in range(-(-path.stat().st_size // self._slot_bytes)):
-                yield Piece(path, slot * self._slot_bytes, ())
-        for path in files:
-            key = PageKey.from_file_name(path.name)
-            if path.suffix == pagefile.UNFINISHED or key in self._places:
-                path.unlink()
-            elif key:
-                yield Piece(path, 0, (key,))
-
-    def _free(self, path: Path, slot: int) -> None:
+    def _free(self, page: PageKey, path: Path, slot: int) -> None:
+        """The index is told afterwards: until then the file, which was altered, bears no number."""
         with self._lock:
             self._left[path] -= 1
-            is_last = not self._left[path]
-            if is_last:
+            if not self._left[path]:
                 del self._left[path]
-        if is_last:
-            path.unlink()
-        else:
+                path.unlink()
+                return
             _punch_hole(path, slot * self._slot_bytes, self._slot_bytes)
-
-
-def _run_name(path: Path) -> re.Match[str] | None:
-    return _RUN_NAME.match(path.name)
+            if self._index:
+                self._index.note(path, {slot: page}, is_gone=True)
 
 
 def _punch_hole(path: Path, offset: int, size_bytes: int) -> None:

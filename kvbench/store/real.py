@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from itertools import groupby
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import BoundedSemaphore, Lock, Thread
@@ -116,7 +116,7 @@ class _Worker:
             case Delete():
                 return {page: fault for page in pages if (fault := _tried(node.files.delete, page))}
             case Sync():
-                fault = _tried(pagefile.sync_directory, node.files.directory)
+                fault = _tried(node.files.sync)
                 return {None: fault} if fault else {}
 
     def _read(self, node: _Node, pages: Sequence[PageKey], began_ns: int) -> Faults:
@@ -126,7 +126,7 @@ class _Worker:
             buffer = self._slot(done, len(piece.pages))
             done += len(piece.pages)
             try:
-                count = pagefile.read(piece.path, buffer, node.direct, piece.offset)
+                count = node.files.read(piece, buffer)
             except OSError as error:
                 faults |= dict.fromkeys(piece.pages, _os_fault(error))
                 continue
@@ -160,7 +160,6 @@ class _Worker:
 @dataclass(frozen=True, slots=True)
 class _Node:
     files: Extents
-    direct: bool
     limit: RateLimit | None
 
     def pause(self, began_ns: int, size_bytes: int) -> None:
@@ -207,7 +206,10 @@ class RealNodes:
         if limits is None or isinstance(limits, int):
             limits = [limits] * len(directories)
         self._nodes = [
-            _Node(Extents(directory, self._content.file_bytes, direct), direct, RateLimit(limit) if limit else None)
+            _Node(
+                Extents(directory, self._content.file_bytes, direct, self._content.owner),
+                RateLimit(limit) if limit else None,
+            )
             for directory, limit in zip(directories, limits, strict=True)
         ]
         self._threads = []
@@ -234,6 +236,8 @@ class RealNodes:
             queue.put(None)
         for thread in self._threads:
             thread.join()
+        for node in self._nodes:
+            node.files.close()
 
     def abandon(self) -> None:
         """End the workers after the I/O that each is in; nothing more is begun, and nothing reported.
@@ -252,30 +256,30 @@ class RealNodes:
         self._queues[command.node].put(command)
 
     def scan(self) -> list[tuple[tuple[PageKey, ...], int]]:
-        """The whole pages on the nodes by size and header: those of each file in their order, and their node.
+        """The whole pages on the nodes, by their index or by size and header: those of each file in their order, and
+        their node.
 
         To be called before anything is submitted. Unfinished files are removed. Any other page is reported as a fault,
         and left where it is.
         """
         block = pagefile.aligned_buffer(BLOCK_BYTES)
-        found = []
-        for number, node in enumerate(self._nodes):
-            for _, pieces in groupby(node.files.scan(), key=lambda piece: piece.path):
-                pages = (self._scanned(number, node, piece, block) for piece in pieces)
-                found.append((tuple(page for page in pages if page), number))
-        return found
+        return [
+            (pages, number)
+            for number, node in enumerate(self._nodes)
+            for pages in node.files.scan(partial(self._look, number, block))
+        ]
 
-    def _scanned(self, number: int, node: _Node, piece: Piece, block: memoryview) -> PageKey | None:
-        """The page of a slot; None when there is none, or it is not right."""
+    def _look(self, number: int, block: memoryview, piece: Piece) -> tuple[PageKey | None, bool]:
+        """The page of a slot, None when there is none or it is not right; and whether all is right with the slot."""
         try:
             left_bytes = piece.path.stat().st_size - piece.offset
-            pagefile.read(piece.path, block, node.direct, piece.offset)
+            self._nodes[number].files.read(piece, block)
         except OSError as error:
             self._report(piece.pages[0] if piece.pages else None, number, piece.path, _os_fault(error))
-            return None
+            return None, False
         key = piece.pages[0] if piece.pages else self._content.key_of(block)
         if key is None:
-            return None  # the hole that a deleted page has left
+            return None, True  # the hole that a deleted page has left
         if left_bytes < self._content.file_bytes:
             detail = f"{left_bytes} of {self._content.file_bytes} bytes"
             fault: Fault | None = Fault(FaultKind.SHORT, left_bytes, detail)
@@ -283,10 +287,8 @@ class RealNodes:
             fault = self._content.verify_header(block, key)
         if fault:
             self._report(key, number, piece.path, fault)
-            return None
-        if not piece.pages:
-            node.files.found(key, piece.path, piece.offset // self._content.file_bytes)
-        return key
+            return None, False
+        return key, True
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while (command := queue.get()) and not self._abandoned:
@@ -303,7 +305,7 @@ class RealNodes:
 
     def _report_all(self, command: Io, faults: Faults, paths: dict[PageKey | None, Path]) -> None:
         for page, fault in faults.items():
-            self._report(page, command.node, paths.get(page, self._nodes[command.node].files.directory), fault)
+            self._report(page, command.node, paths.get(page, self._nodes[command.node].files.path), fault)
 
     def _paths(self, command: Io) -> dict[PageKey | None, Path]:
         """Where the pages of a command lie, or will lie."""

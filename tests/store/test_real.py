@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from kvbench.errors import KvbenchError
-from kvbench.store import pagefile
+from kvbench.store import fileindex, pagefile
 from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind, PageContent
 from kvbench.store.core import Arrive, Copy, Delete, Done, Finish, PageStore, Read, Status, Sync, Write
@@ -65,7 +65,8 @@ class Driver:
         return next(path for node in self.directories if (path := node / page.file_name).exists())
 
     def files(self) -> list[str]:
-        return sorted(path.name for node in self.directories for path in node.iterdir())
+        """But for the indexes."""
+        return sorted(path.name for node in self.directories for path in node.iterdir() if path.name != fileindex.NAME)
 
 
 @contextmanager
