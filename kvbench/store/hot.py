@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Generic, TypeVar
 
+from kvbench.store.cluster import Role
 from kvbench.store.directory import Directory
 from kvbench.store.keys import PageKey
 from kvbench.store.moves import Drop, Move, MoveSource
@@ -149,7 +150,7 @@ class HotPages(MoveSource):
         live, holders = directory.live(page), directory.replicas(page)
         others = [node for node in directory.cluster.targets() if node not in holders]
         wanted = self._wanted(self._counters.at_least(page), self._rule.share, directory)
-        if not live or not others or len(live) >= wanted:
+        if not live or not others or len(live) >= wanted or directory.cluster.room(Role.KV) < 1:
             return None
         target = min(others, key=lambda node: (self._reads.get(node, 0), directory.cluster.stored[node], node))
         return Move((page,), directory.cluster.least_busy(live), target, keeps_source=True)

@@ -72,16 +72,14 @@ class Tiering(MoveSource):
         self._promote_after, self._prefetch_pages = promote_after, prefetch_pages
         self._hits: dict[PageKey, int] = {}  # below, of pages that have not come up yet
         self._promotions: dict[PageKey, None] = {}  # a queue
-        self._demotions: deque[Move] = deque()  # runs that are to go down
+        self._demotions: deque[Move | Drop] = deque()  # runs that are to go down, copies that are not needed
         self._going: dict[Role, list[PageKey]] = {role: [] for role in self._policies}  # that will make room
+        self._epoch, self._were_up = 0, set[int]()
 
     def stored(self, page: PageKey, node: int, directory: Directory) -> None:
-        role = directory.cluster.roles[node]
-        for other, policy in self._policies.items():
-            if other is not role and page in policy:
-                policy.remove(page)
-        if (policy_here := self._policies.get(role)) is not None and page not in policy_here:
-            policy_here.insert(page)
+        policy = self._policies.get(directory.cluster.roles[node])
+        if policy is not None and page not in policy:
+            policy.insert(page)
 
     def read(self, now_ns: int, page: PageKey, node: int, directory: Directory) -> None:
         role = directory.cluster.roles[node]
@@ -99,8 +97,20 @@ class Tiering(MoveSource):
                 del self._promotions[next(iter(self._promotions))]
 
     def next(self, now_ns: int, directory: Directory, busy: Container[PageKey]) -> Move | Drop | None:
+        if self._epoch != directory.cluster.epoch:
+            self._take_back(directory)
         self._going = {role: [page for page in pages if page in busy] for role, pages in self._going.items()}
         return self._out(directory, busy) or self._down(directory, busy) or self._up(directory, busy)
+
+    def _take_back(self, directory: Directory) -> None:
+        """Pages of nodes that have come back may go again: while they were away, searches for room passed them over."""
+        cluster = directory.cluster
+        back = cluster.up - self._were_up
+        self._epoch, self._were_up = cluster.epoch, set(cluster.up)
+        for page in directory.pages() if back else ():
+            for node in directory.replicas(page):
+                if node in back:
+                    self.stored(page, node, directory)
 
     def _out(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
         if not self._is_full(Role.CAPACITY, directory) or not (victim := self._victim(Role.CAPACITY, directory, busy)):
@@ -119,6 +129,9 @@ class Tiering(MoveSource):
             self._demotions += self._runs_down(below, directory, busy)
         while self._demotions and (room := directory.cluster.room(Role.CAPACITY)) > 0:
             run = self._demotions.popleft()
+            if isinstance(run, Drop):
+                self._going[Role.KV].append(run.page)
+                return run
             if len(run.pages) > room:
                 self._demotions.appendleft(replace(run, pages=run.pages[room:]))
             if pages := self._can_go(run.pages[:room], run.source, directory, busy):
@@ -126,30 +139,38 @@ class Tiering(MoveSource):
                 return replace(run, pages=pages, target=below)
         return None
 
-    def _runs_down(self, below: int, directory: Directory, busy: Container[PageKey]) -> list[Move]:
-        """The pages that go first, in that order; those of one node and one prefix together."""
+    def _runs_down(self, below: int, directory: Directory, busy: Container[PageKey]) -> list[Move | Drop]:
+        """The pages that go first, in that order; those of one node and one prefix together.
+
+        Of a page with other copies, one is deleted: another is on flash, or lies below already.
+        """
+        drops: list[Move | Drop] = []
         runs: dict[tuple[int, bytes], list[PageKey]] = {}
         for _ in range(min(self._batch_pages, directory.cluster.room(Role.CAPACITY))):
             if victim := self._victim(Role.KV, directory, busy):
                 page, node = victim
-                runs.setdefault((node, directory.prefix(page)), []).append(page)
-        return [Move(tuple(pages), node, below) for (node, _), pages in runs.items()]
+                if len(directory.live(page)) > 1:
+                    drops.append(Drop(page, node))
+                else:
+                    runs.setdefault((node, directory.prefix(page)), []).append(page)
+        return drops + [Move(tuple(pages), node, below) for (node, _), pages in runs.items()]
 
     def _can_go(
         self, pages: Sequence[PageKey], node: int, directory: Directory, busy: Container[PageKey]
     ) -> tuple[PageKey, ...]:
-        """Those of a run that has waited which are still there and not busy; what stays is its policy's again."""
-        going = tuple(page for page in pages if page not in busy and node in directory.live(page))
+        """Those of a run that has waited which are still there alone and not busy; what stays is its policy's again."""
+        going = tuple(page for page in pages if page not in busy and directory.live(page) == (node,))
         for page in pages:
-            if page not in going and node in directory.replicas(page):
+            if page not in going and node in directory.live(page):
                 self.stored(page, node, directory)
         return going
 
     def _give_up(self, directory: Directory, busy: Container[PageKey]) -> Drop | None:
         """Without a tier below, what would go down is deleted."""
         for run in self._demotions:
-            for page in self._can_go(run.pages, run.source, directory, busy):
-                self.stored(page, run.source, directory)
+            if isinstance(run, Move):
+                for page in self._can_go(run.pages, run.source, directory, busy):
+                    self.stored(page, run.source, directory)
         self._demotions.clear()
         if not self._is_full(Role.KV, directory) or not (victim := self._victim(Role.KV, directory, busy)):
             return None
@@ -161,7 +182,10 @@ class Tiering(MoveSource):
         return directory.cluster.room(role) + len(self._going[role]) < self._free_pages
 
     def _victim(self, role: Role, directory: Directory, busy: Container[PageKey]) -> tuple[PageKey, int] | None:
-        """The page of a tier that goes next, and the node that it goes from. Copies that have gone are passed over."""
+        """The page of a tier that goes next, and the node that it goes from. Copies that have gone are passed over.
+
+        One with other copies stays in the order: their turn comes later.
+        """
         policy, passed = self._policies[role], []
         found = None
         while len(policy) and not found:
@@ -172,6 +196,8 @@ class Tiering(MoveSource):
                 passed.append(page)
             elif nodes:
                 found = page, nodes[0]
+        if found and len(directory.live(found[0])) > 1:
+            passed.append(found[0])
         for page in passed:
             policy.insert(page)
         return found
@@ -190,6 +216,9 @@ class Tiering(MoveSource):
                     run += [page] if way else []
                 if len(run) == most:
                     break
+        for page in run:
+            if page in self._policies[Role.CAPACITY]:
+                self._policies[Role.CAPACITY].remove(page)
         return Move(tuple(run), *first) if first else None
 
     def _way_up(self, page: PageKey, directory: Directory, busy: Container[PageKey]) -> tuple[int, int] | None:

@@ -6,7 +6,7 @@ from disks import Disks
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.store.cluster import ClusterView
+from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.core import PageStore
 from kvbench.store.hashing import Ring
 from kvbench.store.hot import HotPages, HotRule, SpaceSaving
@@ -45,11 +45,12 @@ def test_with_room_for_all_the_counts_are_exact_and_halved_to_the_floor(stream):
     }
 
 
-def hotspot(rule: HotRule | None = None, nodes: int = 8) -> Disks:
+def hotspot(rule: HotRule | None = None, nodes: int = 8, room: int = 1000) -> Disks:
     """Every page read once, and then one of them alone."""
     placement, hot = ByPage(Ring()), HotPages(rule)
     mover = Mover([hot, Rebalance(placement, spared=hot.replicated)])
-    disks = Disks(PageStore(ClusterView(nodes), placement, mover=mover), nodes)
+    cluster = ClusterView(nodes, budgets={Role.KV: len(PAGES) + room})
+    disks = Disks(PageStore(cluster, placement, mover=mover), nodes)
     disks.write(*PAGES)
     disks.settle()
     disks.read(*PAGES)
@@ -63,6 +64,10 @@ def test_a_hot_page_gets_copies_up_to_the_most_there_may_be():
     disks = hotspot(HotRule(most_copies=3))
     assert len(disks.copies(HOT)) == 3
     assert all(len(disks.copies(page)) == 1 for page in PAGES[1:])
+
+
+def test_a_hot_page_gets_no_more_copies_than_there_is_room_for():
+    assert len(hotspot(HotRule(most_copies=4), room=1).copies(HOT)) == 2
 
 
 def test_a_page_that_is_read_a_little_more_gets_none():

@@ -20,12 +20,15 @@ PAGES = [PageKey(digest, 0) for digest in chain("m", 1, 1, range(40))]
 FLASH, CAPACITY = (0, 1), (2,)
 
 
-def tiers(flash_pages=10, capacity_pages=20, *, policy=Lru, flash_nodes=2, below=1, seed=0, **options) -> Disks:
+def tiers(
+    flash_pages=10, capacity_pages=20, *, policy=Lru, flash_nodes=2, below=1, seed=0, rebalances=True, **options
+) -> Disks:
     nodes = flash_nodes + below
     budgets = {Role.KV: flash_pages, Role.CAPACITY: capacity_pages}
     cluster = ClusterView(nodes, dict.fromkeys(range(flash_nodes, nodes), Role.CAPACITY), budgets)
     flash = ByPage(Ring())
-    mover = Mover([Tiering(flash, policy(), Lru(), free_pages=2, **options), Rebalance(flash)])
+    tiering = Tiering(flash, policy(), Lru(), free_pages=2, **options)
+    mover = Mover([tiering, Rebalance(flash)] if rebalances else [tiering])
     return Disks(PageStore(cluster, Tiered(flash), queues=Queues(run_pages=4), mover=mover), nodes, seed)
 
 
@@ -136,6 +139,55 @@ def test_when_both_tiers_are_full_the_oldest_below_is_given_up():
     assert len(on(disks, (*FLASH, *CAPACITY))) >= 6
 
 
+def test_pages_of_a_flash_node_that_was_down_can_go_again_when_it_is_back():
+    disks = tiers()
+    disks.write(*PAGES[:8])
+    disks.settle()
+    away = set(on(disks, (0,)))
+    disks.fail(0)
+    disks.write(*PAGES[10:14])  # room is looked for among all pages
+    disks.settle()
+    disks.revive(0)
+    for page in PAGES[14:30]:
+        disks.write(page)
+        disks.settle()
+    assert away
+    assert not away & on(disks, FLASH)
+    assert set(PAGES[-12:-10]) <= on(disks, FLASH)
+
+
+def test_pages_that_were_on_their_way_down_when_their_node_failed_go_when_it_is_back():
+    disks = tiers(flash_nodes=1, batch_pages=4)
+    disks.write(*PAGES[:9])
+    while not any(isinstance(command, Copy) for command in disks.in_flight.values()):
+        disks.go_on()
+    disks.fail(0)
+    disks.settle()
+    assert on(disks, (0,)) == set(PAGES[:9]), "none has gone down"
+    disks.revive(0)
+    for page in PAGES[20:36]:
+        disks.write(page)
+        disks.settle()
+    assert not set(PAGES[:9]) & on(disks, (0,))
+
+
+@pytest.mark.parametrize("rebalances", [True, False])
+def test_pages_that_were_written_again_while_their_node_was_down_end_up_below_once(rebalances):
+    disks = tiers(rebalances=rebalances)
+    disks.write(*PAGES[:8])
+    disks.settle()
+    away = sorted(on(disks, (0,)))
+    disks.fail(0)
+    disks.write(*away)  # as far as flash has room, and then below
+    disks.settle()
+    disks.revive(0)
+    for page in PAGES[14:26]:
+        disks.write(page)
+        disks.settle()
+    assert len(away) > 2
+    assert [disks.copies(page) for page in away] == [list(CAPACITY)] * len(away)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["write", "read"]), st.lists(st.integers(0, 39), min_size=1, max_size=6, unique=True))
     | st.tuples(st.just("go on"), st.integers(1, 20))
@@ -148,7 +200,8 @@ STEPS = st.lists(
 @settings(deadline=None, max_examples=100)
 @given(steps=STEPS, seed=st.integers(0, 2**32), batch=st.sampled_from([1, 3, 8]))
 def test_no_tier_ever_holds_more_than_its_budget_and_nothing_is_left_behind(policy, steps, seed, batch):
-    disks = tiers(10, 12, policy=policy, below=2, seed=seed, batch_pages=batch, prefetch_pages=1)
+    order = policy()
+    disks = tiers(10, 12, policy=lambda: order, below=2, seed=seed, batch_pages=batch, prefetch_pages=1)
     for step, argument in steps:
         if step == "go on":
             for _ in range(argument):
@@ -166,3 +219,4 @@ def test_no_tier_ever_holds_more_than_its_budget_and_nothing_is_left_behind(poli
         assert sorted(disks.core.directory.replicas(page)) == disks.copies(page)
         assert len(disks.copies(page)) <= 1
     assert disks.core.directory.cluster.stored == [len(disks.held[node]) for node in range(4)]
+    assert all(page in order for page in on(disks, FLASH)), "a page that never goes takes its room for good"
