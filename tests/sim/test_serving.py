@@ -1,6 +1,7 @@
 """Requests in virtual time: what the fluid engine leaves out of the scheduler does not show, and chance is shared."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from kvbench.sim.compare import compare
 from kvbench.sim.simulate import FIGURES, Source, Task, serve, simulate
 from kvbench.sim.site import Capacity, Change, SlowNodes
 from kvbench.store.cluster import ClusterView
+from kvbench.store.weights import WeightRule
 
 NARROW = sites.load("narrow")
 ONE = replace(NARROW, instances=1)
@@ -102,10 +104,9 @@ def replayed(whole=False):
 
 def test_weights_move_no_more_than_a_third_of_what_is_read():
     task = Task(NARROW, Source("shared-prefixes"), "prefix+ring+weights+hot", 0)
-    free = replace(strategies._WEIGHTS, price=0.0)
     figures = simulate(task)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strategies, "_WEIGHTS", free)
+        patch.setattr(strategies, "WeightRule", partial(WeightRule, price=0.0))
         unpriced = simulate(task)
     assert figures["moved_bytes"] < figures["read_bytes"] / 3
     assert figures["moved_bytes"] < unpriced["moved_bytes"] / 2
