@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from kvbench.engine.protocol import StartStep, StepDone
 from kvbench.sim.agenda import Agenda
 from kvbench.sim.nodes import SimNodes
-from kvbench.sim.replay import Core
 from kvbench.store.protocol import Copy, Delete, Read, SetTimer, Sync, Timer, Write
 
 _IOS = (Read, Write, Sync, Copy, Delete)
+
+
+class Core(Protocol):
+    """A sans-I/O core: the page store, or the engine that contains it."""
+
+    def step(self, now_ns: int, event: Any) -> list[Any]: ...
 
 
 class Driver:
