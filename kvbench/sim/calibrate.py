@@ -25,7 +25,6 @@ from kvbench.sim.waves import Rig, Sessions
 
 PROBE = "load.cold_recovery"
 _RATE = 10**9  # at which waves are simulated first, and then at half of it
-_CHANNELS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ def _simulated(cell: ObservedCell, rate_bytes_per_s: int | None) -> tuple[float,
         host_memory_bytes=engine.host_memory_bytes,
         blocking_loads=engine.kind != "emulated",
     )
-    device = NodeModel(rate_bytes_per_s, rate_bytes_per_s, _CHANNELS) if rate_bytes_per_s else None
+    device = NodeModel.of_rate(rate_bytes_per_s) if rate_bytes_per_s else None
     pages = kv.full_pages(params.session_tokens, params.chunk_tokens)
     sessions = Sessions(pages, params.session_tokens, params.output_tokens)
     wave = Rig(config, device, sessions, instances=1, most=cell.concurrency, seed=cell.step.seed).wave(cell.concurrency)

@@ -39,6 +39,11 @@ class NodeModel:
         if self.burst and not self.cliff_rate:
             raise ValueError("a burst needs the cliff_rate that follows it")
 
+    @classmethod
+    def of_rate(cls, bytes_per_s: int) -> NodeModel:
+        """A device of which its rate alone is known: with channels for all readers, so never idle while one waits."""
+        return cls(read_rate=bytes_per_s, write_rate=bytes_per_s, channels=256)
+
 
 class Link:
     """A network port that several nodes share: bytes pass one after the other."""

@@ -17,8 +17,6 @@ from kvbench.sim.calibrate import PROBE, Calibration, ObservedCell, calibrate, o
 from kvbench.sim.device import NodeModel
 from kvbench.sim.site import Site
 
-_CHANNELS = 256  # as calibrate has them
-
 
 @dataclass(frozen=True, slots=True)
 class Wave:
@@ -70,7 +68,7 @@ def of_run(name: str, plan: Plan, measurements: Iterable[Measurement], nodes: in
     params: ColdRecoveryParams = plans.parse_params(cell.step)
     wave = Wave(cell.concurrency, params.session_tokens, params.output_tokens, params.settle_dwell_s)
     count = nodes or (len(cell.arm.storage.nodes) if cell.arm.storage else 1)
-    node = NodeModel(round(rate / count), round(rate / count), _CHANNELS)
+    node = NodeModel.of_rate(round(rate / count))
     site = _site(cell, params.chunk_tokens, [node] * count, calibration.fit.slowdown)
     return MeasuredRun(site, wave, calibration.fit.before_s, calibration)
 

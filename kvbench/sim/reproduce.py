@@ -20,8 +20,6 @@ from kvbench.sim.published import RECOMPUTE, Cell, Published, Report
 from kvbench.sim.roofline import cost
 from kvbench.sim.waves import Rig, Sessions, Wave
 
-_CHANNELS = 256  # more than the reader's threads: the device is never idle while a page is wanted
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -151,10 +149,7 @@ def _sessions(published: Published) -> Sessions:
 
 
 def _device(published: Published, medium: str) -> NodeModel | None:
-    if medium == RECOMPUTE:
-        return None
-    rate = published.rate_bytes_per_s(medium)
-    return NodeModel(read_rate=rate, write_rate=rate, channels=_CHANNELS)
+    return None if medium == RECOMPUTE else NodeModel.of_rate(published.rate_bytes_per_s(medium))
 
 
 def middle(definition: str, wave: Wave) -> float:
