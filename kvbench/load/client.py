@@ -33,6 +33,7 @@ _WARM_WINDOW_NS = 1_000_000_000  # open loop: those due within a second are like
 _CHECK_S = 0.1  # how often limits are checked
 _TIMER_NS = 2_000_000  # the loop's timers are that coarse: what is left to a due time is waited for awake
 _SPARE_FILES = 64
+_STREAMS_A_TOKEN = 64  # so many more streams let one more token of a stream be read at once
 _WARM_AT_ONCE = 64  # connections opened together: less than the backlog of any server
 
 
@@ -213,7 +214,8 @@ class _Load:
     def _dispatch(self, place: int, due_ns: int) -> None:
         self._outstanding += 1
         endpoint = self._endpoint_of(place)
-        exchange = Exchange(self._requests[place], endpoint, due_ns, partial(self._finished, place))
+        tokens_a_read = max(self._asked, len(self._in_flight)) // _STREAMS_A_TOKEN
+        exchange = Exchange(self._requests[place], endpoint, due_ns, partial(self._finished, place), tokens_a_read)
         while endpoint.idle:
             connection = endpoint.idle.pop()
             if connection.open:

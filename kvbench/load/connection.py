@@ -22,10 +22,9 @@ _CONTROL_BYTES = socket.CMSG_SPACE(16)
 _READ_BYTES = 256 * 1024
 _WRITABLE = select.EPOLLOUT
 _TIMESPEC = struct.Struct("qq")
-_MORE_TO_COME = b"}\n\n\r\n"  # ends a chunk with a token, and no reply
-_BATCH = 16  # reads parsed at once: cheaper than one by one, and little is left for the end, when all streams end
 
-_Read = tuple[bytes, list[tuple[int, int, bytes]], int]  # received, control messages, when it was read
+_Control = list[tuple[int, int, bytes]]
+_Read = tuple[bytes, _Control, int, int, bool]  # received, its control messages, when, and the poller's word then
 
 
 class Receiver(Protocol):
@@ -51,7 +50,7 @@ class KernelClock:
     def refresh(self) -> None:
         self._offset_ns, self.awake_ns = clock.realtime_offset_ns(), clock.awake_ns()
 
-    def arrival_ns(self, control: list[tuple[int, int, bytes]], not_before_ns: int, read_ns: int) -> int | None:
+    def arrival_ns(self, control: _Control, not_before_ns: int, read_ns: int) -> int | None:
         """The kernel's stamp, or None where there is none or it is not between sending and reading."""
         if not control or control[0][1] != _SO_TIMESTAMPNS:
             return None
@@ -61,10 +60,7 @@ class KernelClock:
 
 
 class Connection:
-    """Carries one request at a time. `open` turns False when either side has ended it.
-
-    While it is `patient`, tokens that have been read and stamped may wait to be parsed together.
-    """
+    """Carries one request at a time. `open` turns False when either side has ended it."""
 
     _buffer = memoryview(bytearray(_READ_BYTES))  # one for all: it is emptied before the next read
     _buffers = (_buffer,)
@@ -80,18 +76,20 @@ class Connection:
         self._sock, self._tls, self._poller, self._kernel = sock, tls, poller, kernel
         self.connect_ns = connect_ns
         self.open = True
-        self.patient = False
+        self._awaited_bytes = 1
         self._receiver: Receiver | None = None
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0
         self._read_ns: int | None = None
+        self._looked_before_ns, self._paused = 0, False
         self._reads: list[_Read] = []  # not parsed yet
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         poller.add(sock.fileno(), self._on_ready)
 
     def send(self, message: bytes, receiver: Receiver) -> int:
         """Send a whole request; gives the moment at which its first byte was handed to the kernel."""
-        self._receiver, self.patient = receiver, False
+        self._receiver = receiver
+        self.await_bytes(1)
         self._parser = ResponseParser(receiver.on_status, self._on_body)
         data = self._tls.encrypt(message) if self._tls else message
         self._sent_ns = clock.monotonic_ns()
@@ -101,11 +99,22 @@ class Connection:
             self._poller.also_writable(self._sock.fileno(), True)
         return self._sent_ns
 
+    def await_bytes(self, count: int) -> None:
+        """Let the kernel tell of what comes when it is so many bytes, or the end; `catch_up` takes less."""
+        if count != self._awaited_bytes:
+            self._awaited_bytes = count
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether the kernel may keep what has come to itself."""
+        return self._awaited_bytes > 1
+
     def unread_ns(self) -> int:
         """How long what is being parsed can have lain unread: since sockets were looked at the time before, but not
         while this thread waited, since it waits when there is nothing."""
-        unseen_ns = (self._read_ns or self._stamp_ns) - max(self._sent_ns, self._poller.looked_before_ns)
-        return unseen_ns if self._poller.paused else min(unseen_ns, clock.awake_ns() - self._kernel.awake_ns)
+        unseen_ns = (self._read_ns or self._stamp_ns) - max(self._sent_ns, self._looked_before_ns)
+        return unseen_ns if self._paused else min(unseen_ns, clock.awake_ns() - self._kernel.awake_ns)
 
     @property
     def busy(self) -> bool:
@@ -137,6 +146,12 @@ class Connection:
                 self._poller.also_writable(self._sock.fileno(), False)
         if events != _WRITABLE:
             self._read()
+            self._poller.do_later(self._parse)
+
+    def catch_up(self) -> None:
+        """Read and parse what has come by now, however little."""
+        self._read()
+        self._parse()
 
     def _read(self) -> None:
         try:
@@ -156,14 +171,11 @@ class Connection:
         if not size:
             self._lost("the server closed the connection")
             return
-        self._reads.append((received, control, read_ns))
-        if not self.patient or len(self._reads) == _BATCH or not received.endswith(_MORE_TO_COME):
-            self.parse()
+        self._reads.append((received, control, read_ns, self._poller.looked_before_ns, self._poller.paused))
 
-    def parse(self) -> None:
-        """Parse what has been read so far."""
+    def _parse(self) -> None:
         reads, self._reads = self._reads, []
-        for received, control, read_ns in reads:
+        for received, control, read_ns, self._looked_before_ns, self._paused in reads:
             arrival_ns = self._kernel.arrival_ns(control, self._sent_ns, read_ns)
             self._stamp_ns, self._read_ns = (read_ns, None) if arrival_ns is None else (arrival_ns, read_ns)
             self._feed(received)
@@ -189,7 +201,7 @@ class Connection:
             receiver.on_end(self._stamp_ns, "")
 
     def _lost(self, problem: str) -> None:
-        self.parse()
+        self._parse()
         receiver = self._receiver
         self.close()
         if receiver is not None:

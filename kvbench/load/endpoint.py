@@ -28,6 +28,7 @@ class Endpoint:
     tls: ssl.SSLContext | None
     key: ApiKey = NO_KEY
     knows_stream_options: bool = True
+    tokens_a_chunk: float = 1.0  # the most that its replies had
     idle: list[Connection] = field(default_factory=list)
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 
 from kvbench.load.connection import Connection
@@ -13,16 +14,26 @@ from kvbench.load.result import Limits, Request, RequestRow
 from kvbench.load.sse import EventParser
 
 _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
+_UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
 
 
 class Exchange:
     """Receives the reply to one request. `finished` is called once, with this.
 
-    Until the first token each read is parsed as it comes, since the limits depend on it; after it, in batches.
+    Where the number of tokens to come is known, `tokens_a_read` are read at once between the first and the last,
+    whose stamps alone make TTFT and TPOT: both are read as they come.
     """
 
-    def __init__(self, request: Request, endpoint: Endpoint, due_ns: int, finished: Callable[[Exchange], None]) -> None:
+    def __init__(
+        self,
+        request: Request,
+        endpoint: Endpoint,
+        due_ns: int,
+        finished: Callable[[Exchange], None],
+        tokens_a_read: int = 1,
+    ) -> None:
         self.request, self.endpoint, self.due_ns = request, endpoint, due_ns
+        self._tokens_a_read = tokens_a_read
         self._finished = finished
         self.connection: Connection | None = None
         self.connect_ns: int | None = None
@@ -41,6 +52,7 @@ class Exchange:
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
+        self._next_gathering = 1 if self._tokens_a_read > 1 and self.request.expected_completion_tokens else math.inf
 
     def send(self, connection: Connection) -> None:
         """Send the request; without `stream_options` where the server has refused them before."""
@@ -59,10 +71,12 @@ class Exchange:
 
     def expire(self, now_ns: int, limits: Limits) -> None:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
+        assert self.connection is not None
+        if self.connection.awaits_more and now_ns - self._last_event_ns > _UNREAD_NS:
+            self.connection.catch_up()
         if self._overdue(now_ns, limits) is None:
             return
-        assert self.connection is not None
-        self.connection.parse()  # what has been read by now may say otherwise
+        self.connection.catch_up()  # what has come by now may say otherwise
         overdue = self._overdue(now_ns, limits)
         if overdue is None or self._done_ns:
             return
@@ -101,9 +115,20 @@ class Exchange:
         self._last_event_ns = stamp_ns
         self.reply.add(payloads, stamp_ns)
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
-            self.connection.patient, self._read_ns = True, read_ns
+            self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:
                 self._unread_ns = self.connection.unread_ns()
+        if self.reply.token_events >= self._next_gathering:
+            self._gather(len(piece) // len(payloads))
+
+    def _gather(self, event_bytes: int) -> None:
+        """Await several tokens of this size at once, fewer of them towards the end."""
+        assert self.connection is not None
+        chunks = (self.request.expected_completion_tokens or 0) / self.endpoint.tokens_a_chunk
+        left = int(chunks) - self.reply.token_events
+        together = max(1, min(self._tokens_a_read, left // 2))
+        self._next_gathering = self.reply.token_events + together
+        self.connection.await_bytes(together * event_bytes if together > 1 else 1)
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:
@@ -148,6 +173,8 @@ class Exchange:
 
     def _finish(self, now_ns: int) -> None:
         self._done_ns = self.reply.done_ns or now_ns
+        if tokens := self.reply.completion_tokens:
+            self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
         self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))
         self._finished(self)
 

@@ -79,16 +79,10 @@ class Reply:
 
         Nearly every chunk differs from one before it in one string alone, its text; the rest has been parsed already.
         """
-        for payload in payloads:
-            before, after = self._before, self._after
-            if (
-                before
-                and payload.startswith(before)
-                and payload.endswith(after)
-                and (text := _string(payload[len(before) - 1 : 1 - len(after)]))
-            ):
-                self._add_text(text.encode(), stamp_ns)
-            else:
+        if self._before and (texts := _strings_between(self._before, payloads, self._after)):
+            self._add_texts("".join(texts).encode(), len(texts), stamp_ns)
+        else:
+            for payload in payloads:
                 self._add_event(payload, stamp_ns)
 
     def _add_event(self, payload: bytes, stamp_ns: int) -> None:
@@ -113,7 +107,7 @@ class Reply:
             if reason := choice.get("finish_reason"):
                 self.finish_reason = str(reason)
             if text := _text(choice).encode("utf-8", "surrogatepass"):
-                self._add_text(text, stamp_ns)
+                self._add_texts(text, 1, stamp_ns)
                 if len(choices) == 1:
                     self._remember(payload, text)
 
@@ -123,15 +117,16 @@ class Reply:
         if quote and quote not in after and b"\\" not in payload:
             self._before, self._after = before + b'"', b'"' + after
 
-    def _add_text(self, text: bytes, stamp_ns: int) -> None:
-        if stamp_ns == self.last_token_ns:
-            self.shared_reads += 1
-            self.first_shared |= stamp_ns == self.first_token_ns
-        elif self.first_token_ns is None:
+    def _add_texts(self, joined: bytes, count: int, stamp_ns: int) -> None:
+        if self.first_token_ns is None:
             self.first_token_ns = stamp_ns
+        shared = count if stamp_ns == self.last_token_ns else count - 1
+        if shared:
+            self.shared_reads += shared
+            self.first_shared |= stamp_ns == self.first_token_ns
         self.last_token_ns = stamp_ns
-        self.token_events += 1
-        self._text += text
+        self.token_events += count
+        self._text += joined
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:
         if (count := usage.get("prompt_tokens")) is not None:
@@ -178,12 +173,17 @@ def _text(choice: Mapping[str, Any]) -> str:
     return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
 
 
-def _string(literal: bytes) -> str:
-    """The JSON string that begins with this quote, if it is all there is; else ""."""
-    try:
-        return str(from_json(literal))
+def _strings_between(before: bytes, payloads: Sequence[bytes], after: bytes) -> list[str]:
+    """The JSON string that each payload has between two parts that all of them share; [] if one is none, or empty."""
+    joined = b"\n".join(payloads)
+    if not (joined.startswith(before) and joined.endswith(after)):
+        return []
+    literals = joined[len(before) : -len(after)].split(after + b"\n" + before)
+    try:  # the line ends keep a string from reaching into the next
+        texts: list[str] = from_json(b'["' + b'",\n"'.join(literals) + b'"]')
     except ValueError:
-        return ""
+        return []
+    return texts if len(literals) == len(texts) == len(payloads) and all(texts) else []
 
 
 def _document(payload: bytes) -> object:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from functools import cache
 
 import httptools
+
+_CHUNK = re.compile(rb"[0-9a-f]+\r\n([^\r]+)\r\n")
 
 
 class NotHttp(Exception):
@@ -15,8 +17,8 @@ class NotHttp(Exception):
 class ResponseParser:
     """Takes the bytes of one response and tells of status, body and end. `feed` raises NotHttp.
 
-    A read that is one whole chunk, as servers send a token, is taken without asking httptools, when that stands between
-    two chunks: there it has nothing to remember.
+    A read of whole chunks, as servers send tokens, is taken without asking httptools, when that stands between two
+    chunks: there it has nothing to remember.
     """
 
     def __init__(self, on_status: Callable[[int, dict[str, str]], None], on_body: Callable[[bytes], None]) -> None:
@@ -28,7 +30,7 @@ class ResponseParser:
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, received: bytes) -> None:
-        if self._between_chunks and (content := only_chunk(received)):
+        if self._between_chunks and (content := only_chunks(received)):
             self.on_body(content)
             return
         try:
@@ -62,16 +64,8 @@ class ResponseParser:
         self.reusable = self._parser.should_keep_alive()  # known in here only
 
 
-def only_chunk(received: bytes) -> bytes:
-    """The content, if these are the bytes of exactly one chunk, its length in small letters and bare; else b""."""
-    head = _chunk_head(len(received))
-    return received[len(head) : -2] if received.startswith(head) and received.endswith(b"\r\n") else b""
-
-
-@cache
-def _chunk_head(size: int) -> bytes:
-    """How a chunk of `size` bytes in all begins; more than there is, for the few sizes that no chunk has."""
-    for digits in range(1, size - 4):
-        if len(head := b"%x\r\n" % (size - digits - 4)) == digits + 2:
-            return head
-    return bytes(size + 1)
+def only_chunks(received: bytes) -> bytes:
+    """The content of whole chunks, joined, if these bytes are nothing else; b"" too where the content has a CR."""
+    contents = _CHUNK.findall(received)
+    again = b"".join([b"%x\r\n%b\r\n" % (len(content), content) for content in contents])
+    return b"".join(contents) if received == again else b""

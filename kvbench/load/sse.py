@@ -25,9 +25,9 @@ class EventParser:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of every event that ends in `piece`, its lines joined by LF. An event without data is nothing."""
-        if self._begun and not self._tail and not self._data and _is_one_plain_event(piece):
+        if self._begun and not self._tail and not self._data and (events := _plain_events(piece)):
             self._after_cr = False
-            return [piece[6:-2]]
+            return events
         if self._after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
@@ -56,6 +56,9 @@ class EventParser:
         return data
 
 
-def _is_one_plain_event(piece: bytes) -> bool:
-    """Whether `piece` is exactly `data: …\\n\\n`, which is how nearly every token of nearly every server comes."""
-    return piece[:6] == b"data: " and piece[-2:] == b"\n\n" and piece.count(b"\n") == 2 and b"\r" not in piece
+def _plain_events(piece: bytes) -> list[bytes]:
+    """The data of a piece that is `data: …\\n\\n` once or more, which is how nearly every token comes; else nothing."""
+    if piece[:6] != b"data: " or piece[-2:] != b"\n\n" or b"\r" in piece:
+        return []
+    events = piece[6:-2].split(b"\n\ndata: ")
+    return events if piece.count(b"\n") == 2 * len(events) else []

@@ -13,9 +13,9 @@ from threading import Event
 import pytest
 from load.server import Reply, answer_well, serving
 
-from kvbench import process
+from kvbench import clock, process
 from kvbench.errors import UsageError
-from kvbench.load import prompts, schedule
+from kvbench.load import client, prompts, schedule
 from kvbench.load.client import Limits, LoadResult, Progress, Request, RequestRow, run
 
 PATIENT = Limits(connect_s=30, first_token_s=30, stall_s=30, total_s=60)
@@ -269,6 +269,26 @@ def test_neither_a_role_nor_a_comment_is_the_first_token(script, pause_s):
 def test_reasoning_is_the_first_token():
     row = one(reasoning)
     assert row.last_token_ns - row.first_token_ns >= 0.05 * 0.98e9
+
+
+def test_a_reply_that_ends_sooner_than_asked_is_not_waited_for_when_several_tokens_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+
+    async def ends_early(reply: Reply) -> None:
+        reply.start()
+        reply.token()
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        reply.token(finish="stop")
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    with serving(ends_early) as served:
+        began_ns = clock.monotonic_ns()
+        rows = run([served.url], requests(8, tokens=400), schedule.wave(8), PATIENT).rows
+    assert {row.error_class for row in rows} == {"wrong_token_count"}
+    assert clock.monotonic_ns() - began_ns < PATIENT.stall_s * 1e9
 
 
 def test_how_long_to_wait_has_a_column_and_nothing_is_sent_again():

@@ -10,7 +10,8 @@ from socket import socket, socketpair
 
 import pytest
 
-from kvbench.load.poller import Poller
+from kvbench import clock
+from kvbench.load.poller import _WORK_NS, Poller
 
 
 @dataclass
@@ -29,6 +30,9 @@ class Loop:
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> object:
         self.timers.append(callback)
         return callback
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        return self.call_later(0, callback)
 
     def wake(self) -> None:
         (reader,) = self.readers.values()
@@ -76,6 +80,34 @@ def test_it_does_not_look_away_from_a_socket_that_has_a_prompt_to_send(loop: Loo
     poller.also_writable(ours.fileno(), False)
     loop.wake()
     assert len(loop.timers) == 1
+
+
+def test_work_waits_until_every_socket_is_read_and_the_rest_of_it_until_they_are_read_again(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poller, did, now_ns = Poller(), [], 0
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: now_ns)
+
+    def work() -> None:
+        nonlocal now_ns
+        did.append("work")
+        now_ns += 2 * _WORK_NS
+
+    def read(events: int) -> None:
+        did.append("read")
+        poller.do_later(work)
+
+    pairs = [socketpair() for _ in range(2)]
+    for ours, theirs in pairs:
+        theirs.send(b"token")
+        poller.add(ours.fileno(), read)
+    loop.wake()
+    assert did == ["read", "read", "work"]
+    loop.end_pause()
+    assert did[3:] == ["read", "read", "work"]
+    for sockets in pairs:
+        for one in sockets:
+            one.close()
 
 
 def test_a_socket_that_a_handler_has_closed_is_told_of_no_more(loop: Loop) -> None:

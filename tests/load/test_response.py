@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.load.response import NotHttp, ResponseParser, only_chunk
+from kvbench.load.response import NotHttp, ResponseParser, only_chunks
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -78,13 +78,14 @@ def test_whatever_comes_and_however_it_is_cut_it_is_what_httptools_reads(pieces,
 
 
 @pytest.mark.parametrize("size", [1, 9, 15, 16, 17, 255, 256, 257, 4095, 4096, 65536])
-def test_one_whole_chunk_is_known_at_every_length(size):
+def test_whole_chunks_are_known_at_every_length(size):
     content = b"x" * size
-    assert only_chunk(chunk(content)) == content
-    assert not only_chunk(chunk(content)[:-1])
-    assert not only_chunk(chunk(content) + b"x")
-    assert not only_chunk(b"0" + chunk(content))
+    assert only_chunks(chunk(content)) == content
+    assert not only_chunks(chunk(content)[:-1])
+    assert not only_chunks(chunk(content) + b"x")
+    assert not only_chunks(b"0" + chunk(content))
+    assert only_chunks(chunk(content) + chunk(b"y") + chunk(content)) == content + b"y" + content
 
 
-def test_no_read_of_another_size_passes_for_a_chunk():
-    assert not any(only_chunk(b"\r\n" * half) or only_chunk(b"f" * half) for half in range(300))
+def test_no_other_read_passes_for_chunks():
+    assert not any(only_chunks(b"\r\n" * half) or only_chunks(b"f" * half) for half in range(300))

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 from load.mockllm import Mock, mock_server
 
-from kvbench.load import prompts, schedule
+from kvbench.load import client, prompts, schedule
 from kvbench.load.client import Limits, LoadResult, Progress, Request, RequestRow, run
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -71,6 +71,19 @@ MODES = [
 ]
 
 
+def beyond_the_last_ms(row: RequestRow, told: dict[str, str]) -> float:
+    """How far the last token's time since the first is from the server's own."""
+    return abs(row.last_token_ns - row.first_token_ns - (int(told["t_last"]) - int(told["t_first"]))) / 1e6
+
+
+@pytest.fixture(params=[False, True], ids=["as they come", "several a read"])
+def tokens_read(request, monkeypatch) -> None:
+    """Tokens between the first and the last are read as they come, or as with a thousand streams."""
+    if request.param:
+        monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 2)
+
+
+@pytest.mark.usefixtures("tokens_read")
 @pytest.mark.parametrize(
     ("options", "limits", "error_class"), MODES, ids=["-".join(f"{k}={v}" for k, v in o.items()) for o, _, _ in MODES]
 )
@@ -85,6 +98,7 @@ def test_every_mode_has_its_class_and_the_servers_own_time_to_first_token(mock, 
     assert [row.first_token_ns is not None for row in rows] == [spoke] * 8
     if spoke:
         assert median(beyond_its_word_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
+        assert median(beyond_the_last_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
     if not error_class:
         assert {row.completion_tokens for row in rows} == {TOKENS}
         assert {row.tokens_estimated for row in rows} == {options.get("usage") == 0}
