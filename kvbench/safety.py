@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from kvbench.probes.table import PROBES
 _MARKER = ".made-by-kvbench"
 _MOUNTS = Path("/proc/self/mountinfo")
 _TRIES = 5
+_WRITE_HINT = "check its mount options and owner"
 
 
 def refuse(plan: Plan) -> None:
@@ -34,23 +36,37 @@ def refuse(plan: Plan) -> None:
     rawdevice.refuse((device for found in devices.values() for device in found), plan.destroy_data)
 
 
+def unusable(plan: Plan) -> list[KvbenchError]:
+    """What keeps nodes of the target from being claimed, as far as looking tells. Touches nothing."""
+    nodes = dict.fromkeys(node for arm in plan.target.arms if arm.storage for node in arm.storage.every_node)
+    return [trouble for node in nodes if (trouble := _trouble(Path(node)))]
+
+
+def _trouble(node: Path) -> KvbenchError | None:
+    if node.is_block_device():
+        return None
+    if not node.is_dir():
+        return KvbenchError(f"{node} is not a directory", "mount the storage there, or correct `nodes` in the target")
+    return None if os.access(node, os.W_OK | os.X_OK) else KvbenchError(f"{node} cannot be written", _WRITE_HINT)
+
+
 def claim(node: Path, run_id: str) -> Path:
     """Make this run's folder on a storage node, or take it up again; everything we write there lies inside it.
 
     A node that is a block device is its own claim: all of it is ours while it is taken (`rawdevice.taken`).
     Raises KvbenchError when the node is no directory, cannot be written, or holds a folder of that name not of ours.
     """
+    if trouble := _trouble(node):
+        raise trouble
     if node.is_block_device():
         return node
     folder = node / f"kvbench-{run_id}"
-    if not node.is_dir():
-        raise KvbenchError(f"{node} is not a directory", "mount the storage there, or correct `nodes` in the target")
     try:
         folder.mkdir(exist_ok=True)
         if not folder.is_symlink() and not any(folder.iterdir()):  # new, or left by a kill before it was marked
             (folder / _MARKER).touch()
     except OSError as error:
-        raise KvbenchError(f"{node} cannot be written: {error.strerror}", "check its mount options and owner") from None
+        raise KvbenchError(f"{node} cannot be written: {error.strerror}", _WRITE_HINT) from None
     if not _ours(folder):
         raise KvbenchError(f"{folder} exists and was not made by kvbench", "move it away; kvbench will not touch it")
     return folder

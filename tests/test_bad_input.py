@@ -200,9 +200,18 @@ def test_a_bad_command_line(kvbench: Kvbench, args: tuple[str, ...], words: tupl
 # ---------------------------------------------------------------- what is wrong with the machine
 
 
-def test_a_node_that_is_a_file(kvbench: Kvbench) -> None:
-    edit("target.yaml", '"node"', '"gate.yaml"')
-    refuses(kvbench(*RUN), ENVIRONMENT, "gate.yaml is not a directory", "mount the storage there")
+def test_nodes_that_are_missing_are_named_by_the_plan_and_refused_before_a_run_folder_is_made(kvbench: Kvbench) -> None:
+    edit("target.yaml", '["node"]', '["node", "nowhere", "gate.yaml"]')
+    there = files()
+    planned = kvbench("plan", "gate", "gate.yaml", "--target", "target.yaml")
+    assert planned.code == 0
+    told = [line for line in planned.out.splitlines() if line.startswith("note: ")]
+    assert told == [
+        f"note: {node} is not a directory; before the run, mount the storage there, or correct `nodes` in the target"
+        for node in ("nowhere", "gate.yaml")
+    ]
+    refuses(kvbench(*RUN), ENVIRONMENT, "nowhere is not a directory\ngate.yaml is not a directory\n  try: mount")
+    assert files() == there
 
 
 def test_a_node_that_cannot_be_written(kvbench: Kvbench) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kvbench.cli.options import RUNS
-from kvbench.errors import Exit, UsageError
+from kvbench.errors import Exit, KvbenchError, UsageError
 
 if TYPE_CHECKING:
     from kvbench.campaign.folder import Entry
@@ -35,7 +35,7 @@ def new_run(
     """Show the plan, ask, and make the run folder. Nothing is measured yet."""
     from dataclasses import replace
 
-    from kvbench import clock, journal
+    from kvbench import clock, journal, safety
     from kvbench.cli import show
 
     if entry and (out or target):
@@ -46,6 +46,9 @@ def new_run(
         raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
     loaded, plan = fixed(gate, target, path.resolve(), replace(options, **entry.options) if entry else options)
     show_plan(plan)
+    if target and (troubles := safety.unusable(plan)):  # a demonstration makes its own
+        hints = dict.fromkeys(trouble.hint for trouble in troubles)
+        raise KvbenchError("\n".join(trouble.message for trouble in troubles), "; ".join(hints))
     if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
         raise typer.Exit(Exit.INTERRUPTED)
     if entry:

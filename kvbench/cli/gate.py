@@ -92,13 +92,15 @@ def plan_gate(
 
     Example:  kvbench plan gate G3 --target fx100.yaml
     """
-    from kvbench import journal
+    from kvbench import journal, safety
     from kvbench.cli import show
     from kvbench.plan import Options
 
     options = Options(seed, quick, rounds, False, duration, slice, destroy_data=tuple(destroy_data or ()))
     _, plan = course.fixed(gate, target, RUNS / "RUN", options)
     course.show_plan(plan, steps=True)
+    for trouble in safety.unusable(plan) if target else ():  # a demonstration makes its own folders
+        show.note(f"{trouble.message}; before the run, {trouble.hint}")
     show.write_json(journal.as_plain(plan), json)
 
 
