@@ -91,8 +91,9 @@ def show_plan(plan: "Plan", steps: bool = False) -> None:
 
 def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     """Measure what is left, judge, report. The run is then over, unless it was stopped before its end."""
-    from kvbench import clock, content, plan, run
+    from kvbench import content, plan, run
     from kvbench.cli import show
+    from kvbench.outlook import Outlook
     from kvbench.soak import life
 
     if edited := folder.edited_source():
@@ -101,9 +102,12 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
             f"To judge with the edited file: kvbench judge {folder.path} --gate {edited}"
         )
     shapes = content.model_shapes()
-    todo = plan.remaining(folder.plan, folder.measurements())
-    expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in todo}
-    with show.Watch(expected_s, clock.monotonic_ns).live() as watch:
+    expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in folder.plan.steps}
+    outlook = Outlook(folder.plan.steps, expected_s)
+    for measurement in folder.measurements():
+        if not measurement.error:  # else it is measured again
+            outlook.measured(measurement)
+    with show.Watch(outlook).live() as watch:
         run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
     code = finish(folder, json)
     if not folder.ended():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from kvbench.model import Measurement, Outcome, Step, Verdict
-from kvbench.units import format_seconds, format_value
+from kvbench.outlook import Outlook
+from kvbench.units import format_value
 
 console = Console(highlight=False)
 
@@ -80,11 +81,8 @@ def write_json(document: Any, file: str | None) -> None:
 class Watch:
     """Shows a run: a live line on a terminal, plain lines elsewhere. A `run.Observer`."""
 
-    def __init__(self, expected_s: Mapping[str, float], now_ns: Callable[[], int]) -> None:
-        self._expected_s = dict(expected_s)
-        self._now_ns = now_ns
-        self._start_ns = now_ns()
-        self._planned_s = 0.0
+    def __init__(self, outlook: Outlook) -> None:
+        self._outlook = outlook
         self._progress: Progress | None = None
         self._step = ""
 
@@ -107,10 +105,10 @@ class Watch:
         self._step = step.id if attempt == 1 else f"{step.id} (attempt {attempt})"
         if self._progress:
             self._progress.update(
-                self._task, description=self._step, completed=done, total=total, remaining=self._remaining()
+                self._task, description=self._step, completed=done, total=total, remaining=str(self._outlook)
             )
         else:
-            say(f"[{done + 1}/{total}] {self._step}  {self._remaining()}")
+            say(f"[{done + 1}/{total}] {self._step}  {self._outlook}")
 
     def progress(self, text: str, share: float | None) -> None:
         if self._progress:
@@ -118,7 +116,7 @@ class Watch:
             self._progress.update(self._task, description=f"{self._step}: {text}{percent}")
 
     def measured(self, step: Step, measurement: Measurement) -> None:
-        self._planned_s += self._expected_s.pop(step.id, 0.0)
+        self._outlook.measured(measurement)
         if measurement.error:
             say(f"  {step.id}: not measured: {measurement.error}")
             return
@@ -132,12 +130,6 @@ class Watch:
 
     def note(self, text: str) -> None:
         note(text)
-
-    def _remaining(self) -> str:
-        """The plan's estimate of what is left, corrected by how the part behind us went."""
-        elapsed_s = (self._now_ns() - self._start_ns) / 1e9
-        pace = elapsed_s / self._planned_s if self._planned_s else 1.0
-        return f"about {format_seconds(pace * sum(self._expected_s.values()))} left"
 
 
 def short(path: Path) -> Path:
