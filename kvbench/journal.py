@@ -5,7 +5,7 @@
     RUN/journal.jsonl    one fsynced line when a step begins, one when it has been measured
     RUN/raw/<step>/      evidence of the step's last attempt
     RUN/starts.jsonl     one line for each time that the run was started or revived: by which process, when
-    RUN/mounts.json      where the file systems of the target's nodes were mounted when the run first began
+    RUN/mounts.json      what storage the target's nodes stood on when the run first began
     RUN/ended            there once the run is over and nothing may revive it: `finished` or `stopped`
     RUN/verdict.json, requests.parquet, report.*    made from the above, and makeable again
 
@@ -31,8 +31,11 @@ from kvbench import clock
 from kvbench.adapters import adapter
 from kvbench.content import digest
 from kvbench.errors import KvbenchError, UsageError
+from kvbench.host.machine.footing import Footing
 from kvbench.model import FORMAT_VERSION, Measurement, Plan, Step, Verdict
 from kvbench.process import ProcessId, Survivors
+
+_MOUNTS_VERSION = 2  # 1: where each node was mounted, and nothing else
 
 T = TypeVar("T")
 
@@ -182,13 +185,17 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
 
-    def first_mounts(self, found: Mapping[str, str]) -> Mapping[str, str]:
-        """Where the nodes were mounted when the run first began: noted at the first call, the same from then on."""
+    def first_footings(self, found: Mapping[str, Footing]) -> Mapping[str, Footing]:
+        """What the nodes stood on when the run first began: noted at the first call, the same from then on."""
         file = self.path / "mounts.json"
         if not file.is_file():
-            write_atomically(file, json.dumps({"version": FORMAT_VERSION, "mounts": found}).encode())
-        mounts: Mapping[str, str] = json.loads(file.read_bytes())["mounts"]
-        return mounts
+            mounts = {node: as_plain(footing) for node, footing in found.items()}
+            write_atomically(file, json.dumps({"version": _MOUNTS_VERSION, "mounts": mounts}).encode())
+        mounts = json.loads(file.read_bytes())["mounts"]
+        return {
+            node: from_json({"point": noted} if isinstance(noted, str) else noted, Footing, file)
+            for node, noted in mounts.items()
+        }
 
     def starts(self) -> list[ProcessId]:
         """The processes that have run it, the last one last; a torn line is left out."""

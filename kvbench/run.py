@@ -185,8 +185,8 @@ def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
     """
     safety.refuse(folder.plan)
     kept = [arm.storage.every_node for arm in folder.plan.target.arms if arm.storage]
-    mounts = safety.mount_points(Path(node) for nodes in kept for node in nodes)
-    safety.check_mounts(mounts, folder.first_mounts(mounts))
+    footings = safety.footings(Path(node) for nodes in kept for node in nodes)
+    safety.check_footings(footings, folder.first_footings(footings))
     claims: dict[str, tuple[Path, ...]] = {}
     for arm in folder.plan.target.arms:
         if arm.storage is not None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.host.machine import rawdevice
 from kvbench.host.machine.blockdev import space_of
-from kvbench.host.machine.mounts import mount_of, parse_mountinfo
+from kvbench.host.machine.footing import Footing, difference, footing_of
 from kvbench.model import Plan
 from kvbench.probes.table import PROBES
 
 _MARKER = ".made-by-kvbench"
-_MOUNTS = Path("/proc/self/mountinfo")
 _TRIES = 5
 _WRITE_HINT = "check its mount options and owner"
 
@@ -111,21 +110,24 @@ def remove_tree(path: Path) -> None:
         raise KvbenchError(f"{path} cannot be removed", "look at its file system and at who uses it, then remove it")
 
 
-def mount_points(nodes: Iterable[Path]) -> dict[str, str]:
-    """Where the file systems of the nodes are mounted; those that are not there or are block devices are left out."""
-    mounts = parse_mountinfo(_MOUNTS.read_text(errors="replace"))
-    found = {str(node): mount_of(node.resolve(), mounts) for node in nodes if node.is_dir()}
-    return {node: mount.point for node, mount in found.items() if mount}
+def footings(nodes: Iterable[Path]) -> dict[str, Footing]:
+    """What the nodes stand on; those that are not there or are block devices are left out."""
+    found = {str(node): footing_of(node) for node in nodes if node.is_dir()}
+    return {node: footing for node, footing in found.items() if footing}
 
 
-def check_mounts(now: Mapping[str, str], first: Mapping[str, str]) -> None:
-    """Raise KvbenchError when a node lies on another file system than when the run began: its mount is lacking, and
-    pages would go to the disk below."""
-    for node, point in first.items():
-        if now.get(node, point) != point:
+def check_footings(now: Mapping[str, Footing], first: Mapping[str, Footing]) -> None:
+    """Raise KvbenchError when a node stands on another storage than when the run began.
+
+    Its mount is lacking, and pages would go to the disk below; or another disk is mounted in its place, and the run's
+    rounds would be of two storages.
+    """
+    for node, footing in first.items():
+        was, stands_on = difference(footing, now.get(node, footing))
+        if was:
             raise KvbenchError(
-                f"{node} was on the file system mounted at {point} when the run began, and is on {now[node]} now",
-                "mount it again, then resume the run",
+                f"{node} was on {was} when the run began, and is on {stands_on} now",
+                "mount it again, then resume the run; what is there now takes a new run",
             )
 
 

@@ -43,6 +43,10 @@ def error_of(folder: RunFolder, step: str) -> str:
     return failed[step]
 
 
+def unmount(node: Path) -> None:
+    subprocess.run(["umount", "-l", node], check=True)
+
+
 def check_mended(folder: RunFolder, failed: str) -> None:
     """A resumed run measures what is lacking, and nothing twice."""
     execute(RunFolder.open(folder.path), Nobody())
@@ -72,16 +76,29 @@ def test_a_disk_that_others_fill_while_pages_are_written(node: Path, tmp_path: P
 
 @pytest.mark.parametrize("when", ["populate", "settle", "read"])
 def test_a_target_that_is_unmounted_in_mid_step(when: str, node: Path, tmp_path: Path) -> None:
-    def unmount() -> None:
-        subprocess.run(["umount", "-l", node], check=True)
-
-    folder, trouble = new_run(tmp_path, node, steps=("page-read",)), Trouble(when, unmount)
+    folder, trouble = new_run(tmp_path, node, steps=("page-read",)), Trouble(when, lambda: unmount(node))
     with pytest.raises(KvbenchError, match=f"{node}/kvbench-run has gone"):
         execute(folder, trouble)
     assert error_of(folder, trouble.step) == f"{node}/kvbench-run/{trouble.step}-a1 went away while the step ran"
     with pytest.raises(KvbenchError, match=f"{node} was on the file system mounted at {node} when the run began"):
         execute(RunFolder.open(folder.path), Nobody())
     assert list(node.iterdir()) == []  # nothing was written to the disk below the mount point
+    with mounted(tmp_path / "disk.img", node):
+        check_mended(folder, trouble.step)
+
+
+def test_a_run_is_not_resumed_on_another_disk_at_the_same_mount_point(node: Path, tmp_path: Path) -> None:
+    folder, trouble = new_run(tmp_path, node, steps=("page-read",)), Trouble("read", lambda: unmount(node))
+    with pytest.raises(KvbenchError, match="has gone"):
+        execute(folder, trouble)
+    other = tmp_path / "other"
+    other.mkdir()
+    with disk(other) as another:
+        subprocess.run(["mount", "--bind", another, node], check=True)
+        with pytest.raises(KvbenchError, match=f"{node} was on the file system with .* when the run began, and is on "):
+            execute(RunFolder.open(folder.path), Nobody())
+        assert [path.name for path in node.iterdir()] == ["lost+found"]
+        unmount(node)
     with mounted(tmp_path / "disk.img", node):
         check_mended(folder, trouble.step)
 

@@ -5,6 +5,7 @@ import pytest
 
 from kvbench import clock, content, plan
 from kvbench.errors import KvbenchError, UsageError
+from kvbench.host.machine.footing import Footing
 from kvbench.journal import RunFolder, write_atomically
 from kvbench.model import Arm, Engine, Measurement, Metric, Storage, Target
 
@@ -121,6 +122,17 @@ def test_content_that_was_changed_in_the_run_folder_is_refused(folder: RunFolder
     copy.write_text(copy.read_text().replace("0.75", "0.95"))
     with pytest.raises(KvbenchError, match="was changed after the run began"):
         folder.check_content()
+
+
+def test_what_the_nodes_stood_on_is_noted_once(folder: RunFolder) -> None:
+    first = {"/mnt/kv": Footing("/mnt/kv", ("eui.01",), {"uuid": "a-b"})}
+    assert folder.first_footings(first) == first
+    assert RunFolder.open(folder.path).first_footings({"/mnt/kv": Footing("/")}) == first
+
+
+def test_a_run_of_before_knows_the_mount_of_a_node_alone(folder: RunFolder) -> None:
+    write_atomically(folder.path / "mounts.json", b'{"version": 1, "mounts": {"/mnt/kv/pages": "/mnt/kv"}}')
+    assert folder.first_footings({}) == {"/mnt/kv/pages": Footing("/mnt/kv")}
 
 
 def test_a_second_kvbench_on_the_same_run_is_refused(folder: RunFolder) -> None:
