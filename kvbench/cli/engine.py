@@ -26,43 +26,58 @@ app = typer.Typer(
 )
 
 
+Model = Annotated[str, typer.Option(metavar="NAME", help="A model of workloads/models.yaml.")]
+Accelerator = Annotated[str, typer.Option(metavar="NAME", help="An accelerator of workloads/accelerators.yaml.")]
+TensorParallel = Annotated[int, typer.Option(metavar="N", min=1, help="Accelerators that share the model.")]
+KvDirs = Annotated[
+    list[Path] | None,
+    typer.Option("--kv-dir", metavar="DIR", help="Directory for KV pages; repeat it, one a storage node."),
+]
+Recompute = Annotated[bool, typer.Option("--recompute", help="Keep no KV below GPU memory.")]
+HostMemory = Annotated[
+    int, typer.Option(parser=quantity(parse_bytes), metavar="SIZE", help="Host memory for KV, as '64 GiB'.")
+]
+PrefixCaching = Annotated[
+    bool, typer.Option("--prefix-caching", help="Keep the KV of finished requests in GPU memory.")
+]
+NoDirect = Annotated[
+    bool, typer.Option("--no-direct", help="Read and write through the page cache instead of O_DIRECT.")
+]
+RateLimit = Annotated[
+    int | None,
+    typer.Option(
+        parser=quantity(parse_rate),
+        metavar="RATE",
+        help="Throttle each node, as '2.5 GB/s', to stand for a slower medium.",
+    ),
+]
+Salt = Annotated[
+    str, typer.Option(metavar="NAME", help="Name of the run; the pages of another run are then found wrong.")
+]
+FaultLog = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines of bad pages.")]
+Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
+Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0: any that is free.")]
+ReadyFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Written with the server's address as soon as it answers.")
+]
+
+
 @app.command()
 def serve(
-    model: Annotated[str, typer.Option(metavar="NAME", help="A model of workloads/models.yaml.")],
-    accelerator: Annotated[str, typer.Option(metavar="NAME", help="An accelerator of workloads/accelerators.yaml.")],
-    tensor_parallel: Annotated[int, typer.Option(metavar="N", min=1, help="Accelerators that share the model.")] = 1,
-    kv_dir: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", help="Directory for KV pages; repeat it, one a storage node.")
-    ] = None,
-    recompute: Annotated[bool, typer.Option("--recompute", help="Keep no KV below GPU memory.")] = False,
-    host_memory: Annotated[
-        int, typer.Option(parser=quantity(parse_bytes), metavar="SIZE", help="Host memory for KV, as '64 GiB'.")
-    ] = 0,
-    prefix_caching: Annotated[
-        bool, typer.Option("--prefix-caching", help="Keep the KV of finished requests in GPU memory.")
-    ] = False,
-    no_direct: Annotated[
-        bool, typer.Option("--no-direct", help="Read and write through the page cache instead of O_DIRECT.")
-    ] = False,
-    rate_limit: Annotated[
-        int | None,
-        typer.Option(
-            parser=quantity(parse_rate),
-            metavar="RATE",
-            help="Throttle each node, as '2.5 GB/s', to stand for a slower medium.",
-        ),
-    ] = None,
-    salt: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the run; the pages of another run are then found wrong.")
-    ] = "",
-    fault_log: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines of bad pages.")] = None,
-    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0: any that is free.")
-    ] = 8000,
-    ready_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Written with the server's address as soon as it answers.")
-    ] = None,
+    model: Model,
+    accelerator: Accelerator,
+    tensor_parallel: TensorParallel = 1,
+    kv_dir: KvDirs = None,
+    recompute: Recompute = False,
+    host_memory: HostMemory = 0,
+    prefix_caching: PrefixCaching = False,
+    no_direct: NoDirect = False,
+    rate_limit: RateLimit = None,
+    salt: Salt = "",
+    fault_log: FaultLog = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
+    ready_file: ReadyFile = None,
 ) -> None:
     """Serve a model whose computing is emulated and whose KV storage is real, with an OpenAI-compatible API.
 

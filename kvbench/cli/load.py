@@ -17,44 +17,57 @@ if TYPE_CHECKING:
     from kvbench.load.workload import Turn
 
 
+Urls = Annotated[
+    list[str],
+    typer.Option(
+        "--url", metavar="URL", help="Instance; repeat it. It is sent token ids; name /v1/chat/completions for text."
+    ),
+]
+Concurrency = Annotated[int | None, typer.Option(metavar="N", min=1, help="Closed loop: requests in flight.")]
+Rate = Annotated[float | None, typer.Option(metavar="N", min=0.001, help="Open loop: Poisson arrivals a second.")]
+Requests = Annotated[int | None, typer.Option(metavar="N", min=1, help="How many requests.")]
+Duration = Annotated[
+    float | None,
+    typer.Option(parser=quantity(parse_seconds), metavar="TIME", help="How long to send, as 30s or 5m."),
+]
+PromptTokens = Annotated[int, typer.Option(metavar="N", min=1, help="Tokens a prompt; words, for chat.")]
+OutputTokens = Annotated[int, typer.Option(metavar="N", min=1, help="Tokens a reply.")]
+Workload = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Makes the requests: conversations, shared-prefixes …, or a file."),
+]
+Trace = Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")]
+Spread = Annotated[bool, typer.Option("--spread", help="Of a trace: spread the requests of one instant.")]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="Default: the first that is listed.")]
+Objectives = Annotated[
+    str | None, typer.Option("--slo", metavar="LIST", help="Objectives, as ttft=2s,tpot=100ms: gives goodput.")
+]
+Seed = Annotated[int | None, typer.Option(metavar="N", help="The same prompts again. Default: new ones.")]
+Processes = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Processes that send; one does for a thousand streams.")
+]
+Rows = Annotated[
+    Path | None, typer.Option(metavar="FILE", callback=writable, help="A row for each request, as Parquet.")
+]
+
+
 def load(
-    url: Annotated[
-        list[str],
-        typer.Option(
-            metavar="URL", help="Instance; repeat it. It is sent token ids; name /v1/chat/completions for text."
-        ),
-    ],
-    concurrency: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Closed loop: requests in flight.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.001, help="Open loop: Poisson arrivals a second.")
-    ] = None,
-    requests: Annotated[int | None, typer.Option(metavar="N", min=1, help="How many requests.")] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(parser=quantity(parse_seconds), metavar="TIME", help="How long to send, as 30s or 5m."),
-    ] = None,
-    prompt_tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens a prompt; words, for chat.")] = 512,
-    output_tokens: Annotated[int, typer.Option(metavar="N", min=1, help="Tokens a reply.")] = 64,
-    workload: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Makes the requests: conversations, shared-prefixes …, or a file."),
-    ] = None,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="A trace in Mooncake's format, instead.")] = None,
-    spread: Annotated[bool, typer.Option("--spread", help="Of a trace: spread the requests of one instant.")] = False,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the first that is listed.")] = None,
-    slo: Annotated[
-        str | None, typer.Option(metavar="LIST", help="Objectives, as ttft=2s,tpot=100ms: gives goodput.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", help="The same prompts again. Default: new ones.")] = None,
-    processes: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Processes that send; one does for a thousand streams.")
-    ] = 1,
+    url: Urls,
+    concurrency: Concurrency = None,
+    rate: Rate = None,
+    requests: Requests = None,
+    duration: Duration = None,
+    prompt_tokens: PromptTokens = 512,
+    output_tokens: OutputTokens = 64,
+    workload: Workload = None,
+    trace: Trace = None,
+    spread: Spread = False,
+    model: Model = None,
+    slo: Objectives = None,
+    seed: Seed = None,
+    processes: Processes = 1,
     json: Json = None,
-    rows: Annotated[
-        Path | None, typer.Option(metavar="FILE", callback=writable, help="A row for each request, as Parquet.")
-    ] = None,
+    rows: Rows = None,
 ) -> None:
     """Drive an endpoint and measure it. Exit code: 1 if a request failed, 4 if every connection was refused.
 
