@@ -1,5 +1,6 @@
 """`kvbench engine serve`: the emulated engine by itself; `kvbench engine recipe`: how a real one would be started."""
 
+import gc
 import json
 import os
 import signal
@@ -107,6 +108,7 @@ def serve(
         print(f"{model} on {tensor_parallel} × {accelerator} (emulated) at {url}", flush=True)
         for number in (signal.SIGINT, signal.SIGTERM):  # the server stops on them, and then raises them once more
             signal.signal(number, signal.SIG_IGN)
+        gc.freeze()  # what is there by now stays: neither a collection amid tokens nor the end need go through it
         server.web_server(engine).run(sockets=[listening])
 
 
