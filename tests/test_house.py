@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,15 @@ def parts(module: Path) -> tuple[str, ...]:
     return module.relative_to(HOUSE).with_suffix("").parts
 
 
+@cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    """Every node of a module's source."""
+    return tuple(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+
+
 def imports(module: Path) -> Iterator[str]:
     """What a module imports, also within its functions: full names of modules and of what is taken from them."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -65,7 +72,7 @@ def test_processes_clocks_and_luck_have_one_home(name: str, homes: set[str]) -> 
     users = {
         "/".join(parts(module))
         for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for node in nodes(module)
         if isinstance(node, ast.Attribute)
         and node.attr == attribute
         and isinstance(node.value, ast.Name)
@@ -83,7 +90,7 @@ def test_nothing_runs_through_a_shell() -> None:
     through = {
         "/".join(parts(module))
         for module in MODULES
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+        for node in nodes(module)
         if isinstance(node, ast.keyword) and node.arg == "shell"
     }
     assert through == set()
