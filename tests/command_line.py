@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
+import pytest
+
 from kvbench.cli.main import main
+
+NO_PDF = Path(__file__).parent / "fixtures" / "no_pdf"
 
 
 class Said(NamedTuple):
@@ -36,3 +42,9 @@ def kvbench(*args: str) -> Said:
                 signal.signal(number, handler)
     assert isinstance(code, int | None)
     return Said(int(code or 0), out.getvalue(), err.getvalue())
+
+
+def write_no_pdf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, commands that are started as processes find no weasyprint that works."""
+    path = [str(NO_PDF), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import write_no_pdf
 from small_runs import folder_on_disk, small_gate
 
 KILLS = 20
@@ -112,7 +113,8 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    write_no_pdf(monkeypatch)
     with folder_on_disk(tmp_path) as folder:
         yield folder
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import kvbench
+from command_line import kvbench, write_no_pdf
 from small_runs import Nobody, execute
 from soaks import make_plan, new_soak
 
@@ -90,9 +90,10 @@ def test_a_long_log_keeps_its_end_in_whole_lines(tmp_path: Path) -> None:
 
 @pytest.fixture
 def long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
-    """A soak of two minutes, of slices of a second; killed at the end where it still runs."""
+    """A soak of nearly two minutes, of four slices a second; killed at the end where it still runs."""
     monkeypatch.setattr(pdf, "pdf", lambda html: b"")  # it takes seconds, and none of these looks at it
-    folder = new_soak(tmp_path, 120, 1)
+    write_no_pdf(monkeypatch)
+    folder = new_soak(tmp_path, 110, 0.25)
     yield folder
     if holder := folder.holder():
         os.kill(holder.pid, signal.SIGKILL)
