@@ -12,6 +12,7 @@ import command_line
 import pytest
 from typer.testing import CliRunner
 
+from kvbench import content
 from kvbench.cli.commands import COMMANDS, build
 from kvbench.cli.main import app
 from kvbench.report import pdf
@@ -103,10 +104,10 @@ def test_names_and_options_are_completed(words: str, partial: str, completed: st
 @pytest.mark.parametrize(
     ("args", "suggestion"), [(["camp"], "campaign"), (["soak", "stat"], "status"), (["run", "gat"], "gate")]
 )
-def test_a_mistyped_command_is_told_what_was_meant(args: list[str], suggestion: str, tmp_path: Path) -> None:
-    done = kvbench(*args, cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"'{suggestion}'" in done.stderr.split("Did you mean")[1]
+def test_a_mistyped_command_is_told_what_was_meant(args: list[str], suggestion: str) -> None:
+    done = command_line.kvbench(*args)
+    assert done.code == 2
+    assert f"'{suggestion}'" in done.err.split("Did you mean")[1]
 
 
 def test_a_run_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,18 +141,13 @@ def test_a_run_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "run").exists()
 
 
-def test_an_internal_error_does_not_look_like_a_fail(tmp_path: Path) -> None:
-    code = (
-        "from kvbench.cli import main\n"
-        "import kvbench.content\n"
-        "kvbench.content.load_gate = lambda name: 1 / 0\n"
-        "import sys; sys.argv = ['kvbench', 'plan', 'gate', 'G3']\n"
-        "main.main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 70
-    assert "internal error: ZeroDivisionError" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_an_internal_error_does_not_look_like_a_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "load_gate", lambda name: 1 / 0)
+    monkeypatch.delenv("KVBENCH_DEBUG", raising=False)
+    done = command_line.kvbench("plan", "gate", "G3")
+    assert done.code == 70
+    assert "internal error: ZeroDivisionError" in done.err
+    assert "Traceback" not in done.err
 
 
 def test_plan_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
