@@ -143,6 +143,7 @@ def test_fio_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     with monkeypatch.context() as patch:
         patch.setenv("PATH", f"{fio.parent}:{os.environ['PATH']}")
         patch.setattr(runner, "MARGIN_S", 0.3)
+        patch.setattr(runner, "_SLOWEST_BYTES_PER_S", 20e9)
         execute(folder, Nobody())
     failed = folder.plan.steps[0].id
     assert "fio did not end within" in error_of(folder, failed)

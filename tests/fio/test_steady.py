@@ -136,10 +136,11 @@ def test_blocks_that_were_never_written_are_not_driven(context: Context, monkeyp
 
 
 @pytest.mark.skipif(process.find_tool("fio") is None, reason="fio is not installed")
-def test_a_real_fio_is_driven_round_by_round(context: Context) -> None:
+def test_a_real_fio_is_driven_round_by_round(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steady, "_MOST_ROUNDS", 6)  # what ends them is tested apart; a disk with other work has many
     result = steady.measure(step(round_bytes=4 << 20), context)
     rounds = parquet.read_table(context.run_dir / result.series["rounds"]).to_pylist()
-    assert 5 <= len(rounds) <= 25
+    assert 5 <= len(rounds) <= 6
     assert {row["bytes"] for row in rounds} == {4 << 20}
     assert value(result, "preconditioned_bytes") == 2 * SIZE_BYTES
     assert (context.data_dirs[0] / "fio.data").stat().st_size == SIZE_BYTES
