@@ -17,7 +17,13 @@ from kvbench.journal import RunFolder
 from kvbench.model import Measurement, Step
 
 G3 = Path(__file__).parents[1] / "gates" / "g3.yaml"
-WAVE = {"workload": "cold-recovery", "session_tokens": 257, "output_tokens": 4, "settle_dwell_s": 0.1}
+WAVE = {
+    "workload": "cold-recovery",
+    "session_tokens": 257,
+    "reference_tokens": 4,
+    "output_tokens": 4,
+    "settle_dwell_s": 0.1,
+}
 CEILING = {"profile": "page-read", "size_bytes": 64 * 2**20, "runtime_s": 1}
 
 
