@@ -4,8 +4,9 @@ import json
 import multiprocessing
 import os
 import random
+import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -22,6 +23,7 @@ from kvbench.probes.context import Context, Measured
 from kvbench.probes.table import PROBES
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
+MEMORY = Path("/dev/shm")
 KILLS = 200
 PATIENCE_S = 120.0
 
@@ -85,11 +87,17 @@ def ended(child: BaseProcess, within_s: float) -> bool:
     return by_itself
 
 
-def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda fd: None)  # what a killed process has written, the kernel still holds
-    shapes, undisturbed = content.model_shapes(), new_run(tmp_path, "undisturbed")
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in memory where there is one: what a killed process has written, the kernel still holds."""
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    roomy = MEMORY.is_dir() and safety.free_bytes(MEMORY) > 2 * run.RESERVE_BYTES
+    with tempfile.TemporaryDirectory(dir=MEMORY if roomy else tmp_path) as folder:
+        yield Path(folder)
+
+
+def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(memory: Path) -> None:
+    shapes, undisturbed = content.model_shapes(), new_run(memory, "undisturbed")
     began_ns = clock.monotonic_ns()
     assert ended(forked(undisturbed, shapes), PATIENCE_S)
     longest_s = (clock.monotonic_ns() - began_ns) / 1e9
@@ -98,14 +106,14 @@ def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_ru
     kills = runs = 0
     while kills < KILLS:
         runs += 1
-        folder = new_run(tmp_path, f"run-{runs}")
+        folder = new_run(memory, f"run-{runs}")
         while not ended(forked(folder, shapes), rng.uniform(0, longest_s) if kills < KILLS else PATIENCE_S):
             kills += 1
         again = RunFolder.open(folder.path)
         measured = Counter(event["step"] for event in journal_events(again) if event["event"] == "measured")
         assert measured == Counter(step.id for step in again.plan.steps)
         assert verdict_bytes(again) == expected
-        assert list((tmp_path / "node").iterdir()) == []
+        assert list((memory / "node").iterdir()) == []
 
 
 def test_a_step_that_cannot_be_measured_is_recorded_and_measured_by_a_resume(
