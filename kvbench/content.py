@@ -216,7 +216,8 @@ def _document(text: str, path: Path) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
-        raise UsageError(f"{path}:{line}: not valid YAML: {error.problem}") from None
+        hint = "indent with blanks: YAML takes no tabs there" if "'\\t'" in str(error.problem) else ""
+        raise UsageError(f"{path}:{line}: not valid YAML: {error.problem}", hint) from None
     except (YAMLError, ValueError) as error:  # the latter: a number or a date that there is not
         raise UsageError(f"{path}: not valid YAML: {str(error).splitlines()[0]}") from None
 

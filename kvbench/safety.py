@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvbench import process
 from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.host.machine import rawdevice
 from kvbench.host.machine.blockdev import space_of
@@ -36,9 +37,19 @@ def refuse(plan: Plan) -> None:
 
 
 def unusable(plan: Plan) -> list[KvbenchError]:
-    """What keeps nodes of the target from being claimed, as far as looking tells. Touches nothing."""
+    """What keeps nodes of the target from being claimed, and hooks from being run, as far as looking tells.
+
+    Touches nothing.
+    """
     nodes = dict.fromkeys(node for arm in plan.target.arms if arm.storage for node in arm.storage.every_node)
-    return [trouble for node in nodes if (trouble := _trouble(Path(node)))]
+    return [
+        *(trouble for node in nodes if (trouble := _trouble(Path(node)))),
+        *(
+            KvbenchError(f"hook {name}: there is no program {argv[0]}", "correct `hooks` in the target")
+            for name, argv in plan.target.hooks.items()
+            if argv and process.find_tool(argv[0]) is None
+        ),
+    ]
 
 
 def _trouble(node: Path) -> KvbenchError | None:

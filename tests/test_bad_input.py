@@ -111,6 +111,7 @@ RUN = ("run", "gate", "gate.yaml", "--target", "target.yaml", "--out", "run", "-
         (TARGET, "", ("target.yaml:1", "empty")),
         (TARGET, "\0\1\2", ("target.yaml", "not valid YAML")),
         (TARGET, "- a\n- b\n", ("target.yaml:1",)),
+        ("    role: dut", "\trole: dut", ("target.yaml:6: not valid YAML", "indent with blanks")),
         (TARGET, "just words\n", ("target.yaml:1",)),
         (TARGET, BOMB, ("target.yaml: more than 100,000 values", "use fewer aliases")),
         ("name: a disk", "name: 2026-13-13", ("target.yaml: not valid YAML: month must be in 1..12",)),
@@ -172,7 +173,7 @@ def test_a_bad_gate(kvbench: Kvbench, before: str, after: str, words: tuple[str,
         (("run", "gate", "gate.yaml", "--target", "node"), ("node: cannot be read",)),
         (("run", "gate", "gate.yaml", "--rounds", "0"), ("Invalid value for '--rounds'",)),
         (("run", "gate", "gate.yaml", "--seed", "lucky"), ("--seed", "valid integer")),
-        (("run", "gate", "gate.yaml", "--out", "node"), ("node exists", "choose another --out")),
+        (("run", "gate", "gate.yaml", "--out", "node"), ("node exists\n  try: choose another --out",)),
         ((*RUN, "--json", "none/out.json"), ("--json none/out.json: no file can be written there",)),
         ((*RUN, "--json", "node"), ("--json node: no file can be written there",)),
         (("resume", "node"), ("node is not a run folder",)),
@@ -202,6 +203,14 @@ def test_nodes_that_are_missing_are_named_by_the_plan_and_refused_before_a_run_f
         for node in ("nowhere", "gate.yaml")
     ]
     refuses(kvbench(*RUN), ENVIRONMENT, "nowhere is not a directory\ngate.yaml is not a directory\n  try: mount")
+    assert files() == there
+
+
+def test_a_hook_whose_program_is_missing(kvbench: Kvbench) -> None:
+    edit("target.yaml", "arms:", "hooks: {before_wave: [./flush.sh, now]}\narms:")
+    there = files()
+    assert "note: hook before_wave: there is no program ./flush.sh" in kvbench("plan", *RUN[1:5]).out
+    refuses(kvbench(*RUN), ENVIRONMENT, "hook before_wave: there is no program ./flush.sh", "correct `hooks`")
     assert files() == there
 
 

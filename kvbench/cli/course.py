@@ -43,7 +43,8 @@ def new_run(
     path = entry.run_path if entry else out or new_path(Path(gate).stem)
     target = entry.target_file if entry else target
     if path.exists():
-        raise UsageError(f"{path} exists", f"kvbench resume {path} goes on with it; or choose another --out")
+        goes_on = f"kvbench resume {path} goes on with it; or " if (path / "plan.json").exists() else ""
+        raise UsageError(f"{path} exists", f"{goes_on}choose another --out")
     loaded, plan = fixed(gate, target, path.resolve(), replace(options, **entry.options) if entry else options)
     show_plan(plan)
     if target and (troubles := safety.unusable(plan)):  # a demonstration makes its own
