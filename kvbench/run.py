@@ -19,6 +19,7 @@ from kvbench.pages import filler
 from kvbench.probes.context import Context, Measured
 from kvbench.probes.cost import Cost
 from kvbench.probes.table import PROBES
+from kvbench.store import deviceindex
 from kvbench.units import format_bytes
 
 RESERVE_BYTES = 256 * 2**20  # kept free beside what a step needs: journal, evidence, report
@@ -139,14 +140,17 @@ class _Loop:
     def _data_dirs(self, pool: str, step: Step, attempt: int) -> Iterator[tuple[Path, ...]]:
         """A fresh folder for this attempt on every node: what an earlier one wrote can never be taken for its own.
 
-        A node that is a block device stands for itself.
+        A node that is a block device stands for itself; for a step that keeps pages it is made an empty store.
         """
         nodes = self.claims.get(pool, ())
-        places = tuple(node if node.is_block_device() else node / f"{step.id}-a{attempt}" for node in nodes)
+        places = tuple(safety.data_file(node, f"{step.id}-a{attempt}") for node in nodes)
         folders = [place for place in places if place not in nodes]
+        devices = [place for place in places if place in nodes and PROBES[step.probe].keeps_pages]
         for data_dir in folders:
             safety.remove_tree(data_dir)
             data_dir.mkdir()
+        for device in devices:
+            deviceindex.prepare(device, f"{self.folder.path.name}/{step.id}/{attempt}")
         try:
             with safety.staying(folders):
                 yield places
@@ -154,6 +158,8 @@ class _Loop:
             if not self.folder.plan.keep_data:
                 for data_dir in folders:
                     safety.remove_tree(data_dir)
+                for device in devices:
+                    deviceindex.forget(device)
 
     def _check_space(self, step: Step, cost: Cost) -> None:
         nodes = self.claims.get(step.arm, ())

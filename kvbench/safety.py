@@ -13,7 +13,7 @@ from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.host.machine import rawdevice
 from kvbench.host.machine.blockdev import space_of
 from kvbench.host.machine.footing import Footing, difference, footing_of
-from kvbench.model import Plan
+from kvbench.model import Arm, Plan, Step
 from kvbench.probes.table import PROBES
 
 _MARKER = ".made-by-kvbench"
@@ -23,17 +23,31 @@ _WRITE_HINT = "check its mount options and owner"
 
 def refuse(plan: Plan) -> None:
     """Raise KvbenchError when a node is a block device that may not be written over, or that a step cannot drive."""
-    kept = {arm.name: arm.storage.every_node for arm in plan.target.arms if arm.storage}
-    devices = {arm: rawdevice.devices(map(Path, nodes)) for arm, nodes in kept.items()}
+    arms = {arm.name: arm for arm in plan.target.arms}
+    devices = {name: rawdevice.devices(map(Path, arm.storage.every_node)) for name, arm in arms.items() if arm.storage}
     for step in plan.steps:
-        if devices.get(step.arm) and not PROBES[step.probe].on_devices:
+        if devices.get(step.arm) and (why := _why_no_device(step, arms[step.arm])):
             raise KvbenchError(
-                f"{devices[step.arm][0]} is a block device, and step {step.id} keeps its pages in files",
+                f"{devices[step.arm][0]} is a block device, and {why}",
                 "make a file system on it, mount it, and name a directory of it in the target",
             )
     if plan.destroy_data and not any(devices.values()):
         raise UsageError(f"--destroy-data {plan.destroy_data[0]}: no node of the target is a block device")
     rawdevice.refuse((device for found in devices.values() for device in found), plan.destroy_data)
+
+
+def _why_no_device(step: Step, arm: Arm) -> str:
+    """Why a step cannot drive an arm's block devices; "" when it can."""
+    probe, storage = PROBES[step.probe], arm.storage
+    if not probe.on_devices:
+        return f"step {step.id} keeps its pages in files"
+    if not probe.keeps_pages or storage is None:
+        return ""
+    if step.engine != "none" and arm.engine.kind != "emulated":
+        return f"the engine of step {step.id} keeps its pages in files"
+    if not storage.direct:
+        return f"step {step.id} reads it with direct I/O alone, where the target has direct: false"
+    return f"step {step.id} empties the array's cache by files" if storage.array_cache_bytes else ""
 
 
 def unusable(plan: Plan) -> list[KvbenchError]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvbench.cli.options import Json, quantity
+from kvbench.cli.options import DestroyData, Json, quantity
 from kvbench.errors import Exit
 from kvbench.units import parse_bytes
 
@@ -21,22 +21,28 @@ app = typer.Typer(
 
 @app.command()
 def bench(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A directory of the storage; everything is removed.")],
+    place: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A directory of the storage, or a device; everything is removed.")
+    ],
     pairs: Annotated[int, typer.Option(metavar="N", min=1, help="Pairs of runs per page size and queue depth.")] = 20,
     size: Annotated[
         int, typer.Option("--bytes", parser=quantity(parse_bytes), metavar="SIZE", help="Bytes that each run reads.")
     ] = 2**30,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the order of runs.")] = 1,
+    destroy_data: DestroyData = None,
     json: Json = None,
 ) -> None:
     """Read pages with the store's driver and with fio (io_uring), in turn. Exit code: 1 where ours is clearly slower.
+
+    A block device is written over, and so must be named by its serial number with --destroy-data.
 
     Example:  kvbench store bench /mnt/array --pairs 20
     """
     from kvbench.cli import show
     from kvbench.pages import bench as of_store
 
-    summary = of_store.summarise(of_store.run(folder, pairs, size, seed, say=show.say))
+    named = tuple(destroy_data or ())
+    summary = of_store.summarise(of_store.run(place, pairs, size, seed, destroy_data=named, say=show.say))
     _print(summary)
     show.write_json(of_store.as_plain(summary), json)
     raise typer.Exit(Exit.FAIL if summary.shortfalls else Exit.PASS)

@@ -28,6 +28,7 @@ from kvbench.model import Arm, Metric, Step
 from kvbench.pages import filler
 from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import ColdRecoveryParams
+from kvbench.store import deviceindex
 
 _POLL_S = 0.1
 _WARM_UP_TOKENS = 32  # less than a page, so that nothing of it can be stored
@@ -195,10 +196,15 @@ def _await_stores(setup: _Setup) -> None:
 
 
 def _stored(setup: _Setup) -> list[int]:
-    """Sizes of the files that the engine has written, in bytes; one that is renamed at this moment counts 0."""
+    """Sizes of the files that the engine has written, or of the pages on a device, in bytes.
+
+    One that is renamed at this moment counts 0.
+    """
     sizes = []
-    for folder in setup.context.data_dirs:
-        for file in folder.rglob("*"):
+    for place in setup.context.data_dirs:
+        if place.is_block_device():
+            sizes += deviceindex.page_sizes(place)
+        for file in place.rglob("*"):
             with suppress(FileNotFoundError):
                 sizes += [file.stat().st_size] if file.is_file() else []
     return sizes

@@ -2,27 +2,32 @@
 
 A cell is a page size and a queue depth. A pair is one run of each, in an order drawn anew, plus a second one of fio:
 what fio differs from itself is the noise. Every run reads the same number of bytes once, with direct I/O: ours whole
-page files, fio (io_uring) blocks of that size in random order from one file. Content is not checked meanwhile, as fio
-does not check any. Time is from the first I/O's begin to the last one's end; processor time is of the reading alone.
+page files, fio (io_uring) blocks of that size in random order from one file. On a block device both read our pages.
+Content is not checked meanwhile, as fio does not check any. Time is from the first I/O's begin to the last one's end;
+processor time is of the reading alone.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from math import exp, log
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kvbench import clock, process, safety
 from kvbench.errors import StepError
 from kvbench.fio.parse import parse
 from kvbench.fio.runner import require_fio
+from kvbench.host.machine import rawdevice
 from kvbench.pages.figures import Transfer
 from kvbench.pages.loop import ClosedLoop
 from kvbench.stats import paired_log_ratio
+from kvbench.store import deviceindex
 from kvbench.store.content import PageContent
 from kvbench.store.keys import PageKey, chain
 from kvbench.store.protocol import Io, Read, Write
@@ -36,6 +41,7 @@ _PATIENCE_S = 600.0
 _JOB = """\
 [read]
 filename={file}
+offset={offset}
 rw=randread
 bs={block_bytes}
 size={size_bytes}
@@ -169,15 +175,16 @@ def run(
     seed: int,
     *,
     cells: Sequence[tuple[int, int]] = tuple(product(PAGE_BYTES, QUEUE_DEPTHS)),
+    destroy_data: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Pair]:
     """Alternate ours and fio over all cells. What is written to `folder` is removed; nothing else may read there.
 
+    It may be a block device whose serial number is in `destroy_data`.
     Raises StepError when an I/O fails or fio is not sound, KvbenchError when the folder cannot be used.
     """
     rng, fio = random.Random(seed), require_fio()
-    claimed = safety.claim(folder, "bench")
-    try:
+    with _claimed(folder, destroy_data) as claimed:
         return [
             pair
             for page_bytes in dict.fromkeys(page_bytes for page_bytes, _ in cells)
@@ -189,6 +196,16 @@ def run(
                 say,
             )
         ]
+
+
+@contextmanager
+def _claimed(place: Path, destroy_data: Sequence[str]) -> Iterator[Path]:
+    """Our folder there; or the device, which nobody else may take meanwhile."""
+    rawdevice.refuse((place,), destroy_data)
+    claimed = safety.claim(place, "bench")
+    try:
+        with rawdevice.taken((claimed,)):
+            yield claimed
     finally:
         safety.release(claimed)
 
@@ -214,7 +231,7 @@ def _of_size(
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The pages of one size, as ours and as one file for fio."""
+    """The pages of one size, as ours and as one file for fio; on a device fio has ours, which lie side by side."""
 
     folder: Path
     page_bytes: int
@@ -229,15 +246,26 @@ class _Files:
     def block_bytes(self) -> int:
         return PageContent(self.page_bytes).file_bytes
 
+    @property
+    def is_device(self) -> bool:
+        return not self.folder.is_dir()
+
     def write(self) -> None:
+        if self.is_device:
+            deviceindex.prepare(self.folder, f"bench/{self.page_bytes}")
         self._carry_out((Write(io, 0, key) for io, key in enumerate(self.keys)), depth=4)
+        if self.is_device:
+            return
         with (self.folder / "pages.fio").open("wb") as joined:
             for key in self.keys:
                 joined.write((self.folder / "pages" / key.file_name).read_bytes())
         process.run(["sync", str(self.folder / "pages.fio")], timeout_s=_PATIENCE_S)
 
     def remove(self) -> None:
-        safety.empty(self.folder)
+        if self.is_device:
+            deviceindex.forget(self.folder)
+        else:
+            safety.empty(self.folder)
 
     def ours(self, depth: int) -> Run:
         return self._carry_out((Read(io, 0, key) for io, key in enumerate(self.keys)), depth)
@@ -245,7 +273,7 @@ class _Files:
     def _carry_out(self, commands: Iterator[Io], depth: int) -> Run:
         loop = ClosedLoop(commands, depth)
         with RealNodes(
-            [self.folder / "pages"],
+            [self.folder if self.is_device else self.folder / "pages"],
             self.page_bytes,
             on_done=loop.on_done,
             on_io=loop.on_io,
@@ -263,19 +291,18 @@ class _Files:
         return Run(moved.bytes, (last_ns - first_ns) / 1e9, cpu_ns / 1e9)
 
     def fio(self, depth: int, rng: random.Random) -> Run:
-        job = self.folder / "job.fio"
-        size_bytes = self.count * self.block_bytes
-        file = self.folder / "pages.fio"
-        job.write_text(
-            _JOB.format(
-                file=file,
-                block_bytes=self.block_bytes,
-                size_bytes=size_bytes,
-                depth=depth,
-                seed=rng.randrange(1, 2**31),
-            )
+        job = _JOB.format(
+            file=self.folder if self.is_device else self.folder / "pages.fio",
+            offset=deviceindex.first_page_at(self.folder) if self.is_device else 0,
+            block_bytes=self.block_bytes,
+            size_bytes=self.count * self.block_bytes,
+            depth=depth,
+            seed=rng.randrange(1, 2**31),
         )
-        done = process.run([self.fio_path, "--output-format=json+", str(job)], timeout_s=_PATIENCE_S)
+        with TemporaryDirectory() as folder:
+            (Path(folder) / "job.fio").write_text(job)
+            argv = [self.fio_path, "--output-format=json+", str(Path(folder) / "job.fio")]
+            done = process.run(argv, timeout_s=_PATIENCE_S)
         result = parse(done.stdout, done.stderr, done.returncode)
         if not result.ok or not result.jobs[0].runtime_s or result.jobs[0].cpu_s is None:
             raise StepError(f"fio: {result.reason or 'no runtime'}", "give it more bytes to read, or see what it said")

@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kvbench import safety
 from kvbench.errors import StepError
 from kvbench.pages.figures import Transfer
 from kvbench.pages.loop import ClosedLoop
@@ -93,7 +94,7 @@ class Carrier:
     @contextmanager
     def _nodes(self, pages: Pages, depth: int, commands: Iterator[Io], pool: Sequence[Path]) -> Iterator[ClosedLoop]:
         """The nodes with `depth` I/Os under way, and the loop that keeps them so."""
-        storage, folders = self.context.storage, [folder / pages.folder for folder in pool]
+        storage, folders = self.context.storage, [safety.data_file(place, pages.folder) for place in pool]
         each = workers(depth, len(folders))
         loop = ClosedLoop(commands, each * len(folders))
         with RealNodes(

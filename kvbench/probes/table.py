@@ -21,7 +21,8 @@ from kvbench.probes.cost import Cost
 class ProbeSpec:
     """`metrics` maps each name to its unit. `cost(params, arm, shape)`: shape is the arm's model, if it has one.
 
-    `on_devices`: the probe takes a node that is a block device as it is; the others need folders.
+    `on_devices`: the probe takes a node that is a block device; the others need folders. One that `keeps_pages` takes
+    it as a store of them (`store/deviceindex.py`), the others as it is.
     """
 
     module: str  # with the probe as `measure`
@@ -29,6 +30,7 @@ class ProbeSpec:
     metrics: Mapping[str, str]
     cost: Callable[[Any, Arm | None, kv.ModelShape | None], Cost]
     on_devices: bool = False
+    keeps_pages: bool = False
 
     def load(self) -> Probe:
         return cast(Probe, importlib.import_module(self.module).measure)
@@ -54,13 +56,32 @@ PROBES: Mapping[str, ProbeSpec] = {
     "fio.steady": ProbeSpec(
         "kvbench.fio.steady", params.SteadyParams, metrics.STEADY_METRICS, cost.steady, on_devices=True
     ),
-    "kv.pages": ProbeSpec("kvbench.pages.probe", params.KvPagesParams, metrics.PAGE_METRICS, cost.pages),
-    "kv.churn": ProbeSpec("kvbench.pages.churn", params.ChurnParams, metrics.CHURN_METRICS, cost.churn),
+    "kv.pages": ProbeSpec(
+        "kvbench.pages.probe",
+        params.KvPagesParams,
+        metrics.PAGE_METRICS,
+        cost.pages,
+        on_devices=True,
+        keeps_pages=True,
+    ),
+    "kv.churn": ProbeSpec(
+        "kvbench.pages.churn",
+        params.ChurnParams,
+        metrics.CHURN_METRICS,
+        cost.churn,
+        on_devices=True,
+        keeps_pages=True,
+    ),
     "store.checkpoint": ProbeSpec(
         "kvbench.checkpoint.probe", params.CheckpointParams, metrics.CHECKPOINT_METRICS, cost.checkpoint
     ),
     "load.cold_recovery": ProbeSpec(
-        "kvbench.load.cold_recovery", params.ColdRecoveryParams, metrics.COLD_RECOVERY_METRICS, cost.cold_recovery
+        "kvbench.load.cold_recovery",
+        params.ColdRecoveryParams,
+        metrics.COLD_RECOVERY_METRICS,
+        cost.cold_recovery,
+        on_devices=True,
+        keeps_pages=True,
     ),
     "fake.wave": ProbeSpec(
         "kvbench.fake", params.FakeParams, {**metrics.COLD_RECOVERY_METRICS, **metrics.FIO_METRICS}, cost.fake

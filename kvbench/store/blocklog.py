@@ -23,9 +23,13 @@ class BlockLog:
         self._buffer = pagefile.aligned_buffer(_BUFFER_BYTES)
         self.used_bytes = 0
 
+    @property
+    def free_bytes(self) -> int:
+        return self._room_bytes - self.used_bytes
+
     def append(self, data: bytes) -> None:
         """Raises OSError; ENOSPC when it does not fit."""
-        if self.used_bytes + len(data) > self._room_bytes:
+        if len(data) > self.free_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         rest = memoryview(data)
         while rest:

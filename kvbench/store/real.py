@@ -1,4 +1,4 @@
-"""Carries the page store's commands out on directories, one per node, with worker threads in long reads and writes.
+"""Carries the page store's commands out on real nodes, with worker threads in long reads and writes.
 
 A worker owns an aligned buffer of one page, or of a run of them. It stamps `service_ns` around the I/O alone, and then
 checks every byte that it has read. Whatever is not `Status.OK` comes with a `FaultReport`.
@@ -20,6 +20,8 @@ from types import TracebackType
 from kvbench import clock
 from kvbench.store import pagefile
 from kvbench.store.content import BLOCK_BYTES, Fault, FaultKind, PageContent
+from kvbench.store.device import DevicePages
+from kvbench.store.deviceindex import is_store
 from kvbench.store.extents import Extents, Piece
 from kvbench.store.keys import PageKey
 from kvbench.store.protocol import Copy, Delete, Done, Io, Read, Status, Sync, Write
@@ -36,7 +38,7 @@ _STATUS = {FaultKind.SHORT: Status.SHORT, FaultKind.FULL: Status.FULL} | dict.fr
 
 @dataclass(frozen=True, slots=True)
 class FaultReport:
-    """What was wrong with one page. `key` is None when a whole node failed; `offset` counts bytes of the file."""
+    """What was wrong with one page. `key` is None when a whole node failed; `offset` counts bytes of file or device."""
 
     key: PageKey | None
     node: int
@@ -159,7 +161,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    files: Extents
+    files: Extents | DevicePages
     limit: RateLimit | None
 
     def pause(self, began_ns: int, size_bytes: int) -> None:
@@ -169,18 +171,19 @@ class _Node:
 
 
 class RealNodes:
-    """Directories that stand for storage nodes. Nothing else may write to them meanwhile.
+    """Directories and block devices that are storage nodes. Nothing else may write to them meanwhile.
 
     `on_done` and `on_fault` are called from worker threads, a fault before its `Done`, and before
     both `on_io` with the I/O's number, begin and end. With `queue_depth`, so many I/Os are under way at most, over all
     nodes; workers beyond that fill or check pages meanwhile. Without `verify` what is read is not checked: for a
     benchmark of the driver alone. A rate limit is that of each node; or there is one for each, in their order.
-    Raises KvbenchError when a directory cannot be written to, or refuses direct I/O where `direct` asks for it.
+    Raises KvbenchError when a directory cannot be written to or refuses direct I/O where `direct` asks for it, and when
+    a device was not made a store (`deviceindex.prepare`).
     """
 
     def __init__(
         self,
-        directories: Sequence[Path],
+        places: Sequence[Path],
         page_bytes: int,
         *,
         on_done: Callable[[Done], None],
@@ -195,22 +198,18 @@ class RealNodes:
         compressible_share: float = 0.0,
         verify: bool = True,
     ) -> None:
-        for directory in directories:
-            pagefile.prepare_directory(directory, direct)
+        self._direct = direct
         self._content = PageContent(page_bytes, salt, compressible_share)
         self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
-        self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in directories]
+        self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in places]
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
         self._abandoned = False
         limits = rate_limit_bytes_per_s
         if limits is None or isinstance(limits, int):
-            limits = [limits] * len(directories)
+            limits = [limits] * len(places)
         self._nodes = [
-            _Node(
-                Extents(directory, self._content.file_bytes, direct, self._content.owner),
-                RateLimit(limit) if limit else None,
-            )
-            for directory, limit in zip(directories, limits, strict=True)
+            _Node(self._files(place), RateLimit(limit) if limit else None)
+            for place, limit in zip(places, limits, strict=True)
         ]
         self._threads = []
         for queue in self._queues:
@@ -220,6 +219,13 @@ class RealNodes:
                 self._threads.append(Thread(target=self._work, args=(worker, queue), daemon=True))
         for thread in self._threads:
             thread.start()
+
+    def _files(self, place: Path) -> Extents | DevicePages:
+        how = self._content.file_bytes, self._direct, self._content.owner
+        if place.is_block_device() or is_store(place):
+            return DevicePages(place, *how)
+        pagefile.prepare_directory(place, self._direct)
+        return Extents(place, *how)
 
     def __enter__(self) -> RealNodes:
         return self
@@ -236,8 +242,7 @@ class RealNodes:
             queue.put(None)
         for thread in self._threads:
             thread.join()
-        for node in self._nodes:
-            node.files.close()
+        self._close_files()
 
     def abandon(self) -> None:
         """End the workers after the I/O that each is in; nothing more is begun, and nothing reported.
@@ -250,6 +255,12 @@ class RealNodes:
         until_ns = clock.monotonic_ns() + _HANG_NS
         for thread in self._threads:
             thread.join(max(0.0, (until_ns - clock.monotonic_ns()) / 1e9))
+        if not any(thread.is_alive() for thread in self._threads):
+            self._close_files()
+
+    def _close_files(self) -> None:
+        for node in self._nodes:
+            node.files.close()
 
     def submit(self, command: Io) -> None:
         """Queue a command at its node; a `Done` with its `io` follows."""
@@ -275,7 +286,7 @@ class RealNodes:
             left_bytes = piece.path.stat().st_size - piece.offset
             self._nodes[number].files.read(piece, block)
         except OSError as error:
-            self._report(piece.pages[0] if piece.pages else None, number, piece.path, _os_fault(error))
+            self._report(piece.pages[0] if piece.pages else None, number, piece, _os_fault(error))
             return None, False
         key = piece.pages[0] if piece.pages else self._content.key_of(block)
         if key is None:
@@ -286,35 +297,37 @@ class RealNodes:
         else:
             fault = self._content.verify_header(block, key)
         if fault:
-            self._report(key, number, piece.path, fault)
+            self._report(key, number, piece, fault)
             return None, False
         return key, True
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while (command := queue.get()) and not self._abandoned:
-            gone = self._paths(command) if isinstance(command, Delete) else None
+            gone = self._pieces(command) if isinstance(command, Delete) else None
             began_ns, ended_ns, faults = worker.carry_out(command)
             if self._abandoned:
                 break
             if self._on_io:
                 self._on_io(command.io, began_ns, ended_ns)
             if faults:
-                self._report_all(command, faults, gone or self._paths(command))
+                self._report_all(command, faults, gone or self._pieces(command))
             self._on_done(_done(command, ended_ns - began_ns, faults))
         queue.put(None)  # for the next worker
 
-    def _report_all(self, command: Io, faults: Faults, paths: dict[PageKey | None, Path]) -> None:
+    def _report_all(self, command: Io, faults: Faults, pieces: dict[PageKey, Piece]) -> None:
+        node = Piece(self._nodes[command.node].files.path, 0, ())
         for page, fault in faults.items():
-            self._report(page, command.node, paths.get(page, self._nodes[command.node].files.path), fault)
+            self._report(page, command.node, pieces.get(page, node) if page else node, fault)
 
-    def _paths(self, command: Io) -> dict[PageKey | None, Path]:
+    def _pieces(self, command: Io) -> dict[PageKey, Piece]:
         """Where the pages of a command lie, or will lie."""
         files = self._nodes[command.source if isinstance(command, Copy) else command.node].files
-        return {page: piece.path for piece in files.pieces(_pages(command)) for page in piece.pages}
+        return {page: piece for page in _pages(command) for piece in files.pieces((page,))}
 
-    def _report(self, key: PageKey | None, node: int, path: Path, fault: Fault) -> None:
+    def _report(self, key: PageKey | None, node: int, piece: Piece, fault: Fault) -> None:
         if self._on_fault:
-            self._on_fault(FaultReport(key, node, path, fault.offset, fault.kind, fault.detail))
+            offset = piece.offset + fault.offset
+            self._on_fault(FaultReport(key, node, piece.path, offset, fault.kind, fault.detail))
 
 
 def _pages(command: Io) -> tuple[PageKey, ...]:

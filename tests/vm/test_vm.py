@@ -106,7 +106,7 @@ def test_a_device_that_may_not_be_written_over_is_refused(lab: Lab, node: str, w
 
 def test_a_gate_that_keeps_pages_in_files_takes_no_device(lab: Lab) -> None:
     target = lab.write("no-files.yaml", acceptance({"nodes": [device(EMPTY)]}))
-    done = lab.kvbench("plan gate G3 --target", target, "--destroy-data", EMPTY.serial)
+    done = lab.kvbench("plan gate R1 --target", target, "--destroy-data", EMPTY.serial)
     assert (done.returncode, "keeps its pages in files" in done.stderr) == (4, True)
 
 

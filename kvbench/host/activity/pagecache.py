@@ -19,6 +19,7 @@ import numpy as np
 
 from kvbench.errors import StepError
 from kvbench.host.machine.mounts import mount_of, parse_mountinfo
+from kvbench.store import deviceindex
 
 _MAPPED_BYTES = 1 << 30  # for mincore; a file may be larger than what can be mapped at once
 _SYS_CACHESTAT = 451  # the same number on every architecture
@@ -74,13 +75,16 @@ def has_cachestat() -> bool:
 
 
 def residency(paths: Iterable[Path]) -> Residency:
-    """Residency of files, and of every file below folders. Raises StepError when it cannot be told."""
+    """Residency of files, of every file below folders, and of block devices with pages.
+
+    Raises StepError when it cannot be told.
+    """
     paths = tuple(paths)
     method, resident_pages = ("cachestat", _cachestat) if has_cachestat() else ("mincore", _mincore)
     resident = total = 0
     for path in _files(paths):
         with _opened(path) as file:
-            size, pages = os.fstat(file.fileno()).st_size, resident_pages(file.fileno())
+            size, pages = _held_bytes(path), resident_pages(file.fileno())
         if pages < 0:
             raise StepError(
                 f"page cache of {path}: {method} says {os.strerror(-pages)}", "run as the owner of the files"
@@ -128,6 +132,13 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             yield from (Path(folder, name) for folder, _, names in os.walk(path) for name in sorted(names))
         else:
             yield path
+
+
+def _held_bytes(path: Path) -> int:
+    """What a file holds, or the pages on a block device."""
+    if path.is_block_device():
+        return sum(deviceindex.page_sizes(path)) if deviceindex.is_store(path) else 0
+    return path.stat().st_size
 
 
 def _opened(path: Path) -> FileIO:
