@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kvbench import clock
+from kvbench.engine.pool import Pool
 from kvbench.engine.protocol import (
     Abort,
     Command,
@@ -31,9 +32,11 @@ from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind
 from kvbench.store.core import Done, PageStore, SetTimer, Timer
 from kvbench.store.hashing import Rendezvous
+from kvbench.store.moves import Mover
 from kvbench.store.placement import ByPage
 from kvbench.store.protocol import Io
 from kvbench.store.real import FaultReport, RealNodes
+from kvbench.store.rebalance import Rebalance
 
 _WRONG_CONTENT = frozenset(FaultKind) - {FaultKind.MISSING, FaultKind.FULL, FaultKind.ERROR}
 
@@ -58,7 +61,7 @@ class Driver:
 
     def __init__(self, core: EngineCore) -> None:
         self.core = core
-        self.nodes: RealNodes | None = None
+        self.pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._streams: dict[int, asyncio.Queue[Emit | FinishRequest]] = {}
         self._next_request = 0
@@ -102,8 +105,8 @@ class Driver:
                 self._feed_at(ends_ns, StepDone())
             case SetTimer(id, at_ns):
                 self._feed_at(at_ns, Timer(id))
-            case _ if self.nodes and isinstance(command, Io):
-                self.nodes.submit(command)
+            case _ if self.pool and isinstance(command, Io):
+                self.pool.nodes.submit(command)
 
     def _feed_at(self, at_ns: int, event: Event) -> None:
         loop = asyncio.get_running_loop()
@@ -129,13 +132,16 @@ def driver(config: EngineConfig, storage: StorageOptions) -> Iterator[Driver]:
     if not storage.directories:
         yield Driver(EngineCore(config, None))
         return
-    pages = PageStore(ClusterView(len(storage.directories)), ByPage(Rendezvous()))
+    cluster, placement = ClusterView(len(storage.directories)), ByPage(Rendezvous())
+    rank_page_bytes = config.page_bytes // config.ranks
+    mover = Mover([Rebalance(placement, since=cluster.epoch)], page_bytes=rank_page_bytes)
+    pages = PageStore(cluster, placement, mover=mover)
     driver = Driver(EngineCore(config, pages))
     with (
         closing(_FaultLog(storage.fault_log)) as log,
         RealNodes(
             storage.directories,
-            config.page_bytes // config.ranks,
+            rank_page_bytes,
             on_done=driver.post,
             on_fault=log.report,
             direct=storage.direct,
@@ -145,7 +151,7 @@ def driver(config: EngineConfig, storage: StorageOptions) -> Iterator[Driver]:
     ):
         pages.load(nodes.scan())
         driver.core.counters.content_mismatches = log.wrong_pages
-        driver.nodes = nodes
+        driver.pool = Pool(nodes, cluster, driver.feed, storage.rate_limit_bytes_per_s)
         yield driver
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from http.client import HTTPException
+from typing import Any
 
 from kvbench.api_key import NO_KEY, ApiKey
 from kvbench.errors import StepError
@@ -27,9 +29,10 @@ def get(url: str, key: ApiKey = NO_KEY) -> str:
     return _ask(urllib.request.Request(url), key)
 
 
-def post(url: str, key: ApiKey = NO_KEY) -> str:
-    """The answer to an empty POST. Raises StepError when there is none."""
-    return _ask(urllib.request.Request(url, data=b"", method="POST"), key)
+def post(url: str, key: ApiKey = NO_KEY, document: Mapping[str, Any] | None = None) -> str:
+    """The answer to a POST of JSON, or an empty one. Raises StepError when there is none."""
+    data = b"" if document is None else json.dumps(document).encode()
+    return _ask(urllib.request.Request(url, data=data, method="POST"), key)
 
 
 def answers(url: str) -> bool:

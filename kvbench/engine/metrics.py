@@ -48,6 +48,10 @@ def _gauges(core: EngineCore) -> dict[str, tuple[float, str]]:
             below.stores_pending if below else 0,
             "Pages, of all ranks, on their way to storage",
         ),
+        "kvbench:pages_moving": (
+            int(below.is_moving) if below else 0,
+            "1 while pages move between nodes, or wait for the pace of it",
+        ),
         "kvbench:host_tier_bytes": (len(below.host) * config.page_bytes if below else 0, "Bytes held in host memory"),
         "kvbench:gpu_tier_bytes": (len(core.gpu) * config.page_bytes, "Bytes of KV held in GPU memory, over all ranks"),
         "kvbench:gpu_tier_capacity_bytes": (
@@ -63,7 +67,7 @@ def _gauges(core: EngineCore) -> dict[str, tuple[float, str]]:
 
 
 def _counters(core: EngineCore) -> dict[str, tuple[float, str]]:
-    counters = core.counters
+    counters, below = core.counters, core.below
     return {
         "vllm:num_preemptions": (counters.preemptions, "Requests that lost their pages and were computed again"),
         "vllm:prompt_tokens": (counters.prompt_tokens, "Prompt tokens of requests that have a first token"),
@@ -81,6 +85,11 @@ def _counters(core: EngineCore) -> dict[str, tuple[float, str]]:
             counters.content_mismatches,
             "Pages that came back other than they were stored or not at all, the scan at the start included",
         ),
+        "kvbench:unreachable_pages": (
+            counters.unreachable_pages,
+            "Pages of single ranks whose node went while they were read: misses",
+        ),
+        "kvbench:moved_pages": (below.moved_pages if below else 0, "Pages of single ranks that changed their node"),
         "kvbench:stored_pages": (counters.stored_pages, "Pages of single ranks written to storage"),
         "kvbench:read_pages": (counters.read_pages, "Pages of single ranks read from storage and found right"),
     }

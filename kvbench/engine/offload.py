@@ -55,6 +55,15 @@ class Offload:
         """Pages, each of all ranks, that are on their way to storage."""
         return len(self._storing)
 
+    @property
+    def moved_pages(self) -> int:
+        """Pages of single ranks that have changed their node."""
+        return self._pages.moved_pages
+
+    @property
+    def is_moving(self) -> bool:
+        return self._pages.is_moving
+
     def load(self, now_ns: int, request: int, digests: Sequence[bytes]) -> list[Loaded | Command]:
         """Bring what is held of these pages, from the first on without a gap; `Loaded` says when, and how many."""
         wanted = leading(digests, lambda digest: digest in self.host or self._stored(digest))
@@ -116,6 +125,7 @@ class Offload:
             self._counters.stored_pages += good_keys
             return []
         self._counters.read_pages += good_keys
-        self._counters.content_mismatches += len(finish.bad)
+        self._counters.unreachable_pages += len(finish.away)
+        self._counters.content_mismatches += len(finish.bad) - len(finish.away)
         hits = leading(transfer.wanted, lambda page: page not in bad)
         return [Loaded(transfer.request, len(hits), sum(page not in transfer.pages for page in hits))]

@@ -107,6 +107,7 @@ class Counters:
     """Totals since the start. Queries and hits are in tokens; stored and read pages are those of single ranks.
 
     `external` is all that lies beyond GPU memory; `host_hits` are the part of its hits that host memory answered.
+    `unreachable_pages` were being read when their node went: misses, and no mismatches.
     """
 
     prompt_tokens: int = 0
@@ -120,5 +121,6 @@ class Counters:
     host_hits: int = 0
     allocation_failures: int = 0
     content_mismatches: int = 0
+    unreachable_pages: int = 0
     stored_pages: int = 0
     read_pages: int = 0

@@ -6,16 +6,18 @@ What a request computes is time alone; its words follow from its prompt (`text.p
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import json
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import uvicorn
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,6 +30,7 @@ from kvbench.engine.driver import Driver
 from kvbench.engine.metrics import exposition
 from kvbench.engine.protocol import Emit, FinishRequest, Flush
 from kvbench.errors import KvbenchError
+from kvbench.store.core import MovePace
 from kvbench.store.keys import chain
 
 T = TypeVar("T", bound=BaseModel)
@@ -68,6 +71,22 @@ class _Chat(_Generate):
 
     def token_ids(self) -> list[int]:
         return text.tokenise("".join(f"{message.role}\n{message.content}\n" for message in self.messages))
+
+
+class _Change(BaseModel):
+    """A change of the storage nodes: one comes, by its directory, or one fails, by its number from 0. And the pace at
+    which pages move then, if there is to be one: bytes a second, and a TTFT near which they wait."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    add: str | None = None
+    fail: int | None = Field(default=None, ge=0)
+    bytes_per_s: int | None = Field(default=None, gt=0)
+    ttft_limit_s: float | None = Field(default=None, gt=0, le=3600)
+
+    @property
+    def pace(self) -> MovePace:
+        return MovePace(self.bytes_per_s, round(1e9 * self.ttft_limit_s) if self.ttft_limit_s else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +169,24 @@ class _Api:
         self._driver.feed(Flush())
         return JSONResponse({"success": True})
 
+    async def change_nodes(self, request: Request) -> Response:
+        """Answers when the change is in force; the pages that follow from it move afterwards."""
+        if request.client is None or not ipaddress.ip_address(request.client.host).is_loopback:
+            raise HTTPException(403, "nodes are changed from this machine only")
+        change, pool = await _parse(request, _Change), self._driver.pool
+        if pool is None:
+            raise HTTPException(400, "this engine keeps no pages: it has no nodes")
+        if (change.add is None) == (change.fail is None):
+            raise HTTPException(400, 'give either {"add": DIRECTORY} or {"fail": NODE}')
+        try:
+            if change.add is not None:
+                return JSONResponse({"node": await pool.add(Path(change.add), change.pace)})
+            assert change.fail is not None
+            pool.fail(change.fail, change.pace)
+        except KvbenchError as error:
+            raise HTTPException(400, f"{error.message}: {error.hint}" if error.hint else error.message) from None
+        return JSONResponse({"node": change.fail})
+
     async def _generate(self, body: _Completion | _Chat) -> Response:
         if body.model != self._model:
             raise HTTPException(404, f"the model {body.model!r} is not served here; this is {self._model!r}")
@@ -192,6 +229,7 @@ def app(driver: Driver) -> Starlette:
             Route("/health", api.health),
             Route("/metrics", api.metrics),
             Route("/reset_prefix_cache", api.reset_prefix_cache, methods=["POST"]),
+            Route("/kvbench/nodes", api.change_nodes, methods=["POST"]),
         ],
         exception_handlers={HTTPException: _error},
     )

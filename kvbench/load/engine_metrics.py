@@ -80,9 +80,12 @@ COUNTERS: Mapping[str, tuple[Family, ...]] = {
         Family("vllm:kv_offload_tiering_promotion_job_failures", beside=_VLLM_TIERS),
     ),
     "content_mismatches": _families("kvbench:content_mismatches"),
+    "unreachable_pages": _families("kvbench:unreachable_pages"),
+    "moved_pages": _families("kvbench:moved_pages"),
 }
 GAUGES: Mapping[str, tuple[Family, ...]] = {
     "stores_pending": _families("kvbench:stores_pending"),
+    "pages_moving": _families("kvbench:pages_moving"),
     "running": _families(
         "vllm:num_requests_running",
         "sglang:num_running_reqs",

@@ -30,6 +30,7 @@ from kvbench.store.protocol import (
     Event,
     Finish,
     FirstToken,
+    MovePace,
     NodeDown,
     NodeLeave,
     NodeUp,
@@ -52,6 +53,7 @@ __all__ = [
     "Event",
     "Finish",
     "FirstToken",
+    "MovePace",
     "NodeDown",
     "NodeLeave",
     "NodeUp",
@@ -78,6 +80,7 @@ class _Op:
     in_flight: int = 0  # pages, each counted once for every node that it is written to
     status: Status = Status.OK
     bad: dict[PageKey, None] = field(default_factory=dict)  # a set that keeps its order
+    away: dict[PageKey, None] = field(default_factory=dict)  # those of them that are on nodes which have gone
     written: dict[int, list[PageKey]] = field(default_factory=dict)
 
 
@@ -113,6 +116,15 @@ class PageStore:
                 self.directory.add(page, node)
                 self._mover.stored(page, node, self.directory)
 
+    @property
+    def moved_pages(self) -> int:
+        return self._mover.counters.moved
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether pages are on their way to another node, or will be when the pace allows."""
+        return self._mover.is_moving
+
     def holds(self, page: PageKey) -> bool:
         """Whether a read of the page would be a hit: it is stored on a node that is up."""
         return bool(self.directory.live(page))
@@ -140,6 +152,8 @@ class PageStore:
                 self._lose(now_ns, node, finished)
             case FirstToken(ttft_ns):
                 self._mover.first_token(now_ns, ttft_ns)
+            case MovePace():
+                self._mover.pace(event)
             case Timer(number) if number == self._next_timer - 1:
                 self._timer_at_ns = None
             case Timer():  # of an earlier wake, or of another core with which the driver's timers are shared
@@ -163,7 +177,10 @@ class PageStore:
         """Read a page from one of its copies; where there is none, it has failed with `status`."""
         live = self.directory.live(page)
         if not live:
-            _fail(self._ops[number], status, (page,))
+            op = self._ops[number]
+            _fail(op, status, (page,))
+            if self.directory.replicas(page):
+                op.away[page] = None
             return
         node = self._placement.route(page, live, self._cluster) if len(live) > 1 else live[0]
         self._ops[number].in_flight += 1
@@ -212,7 +229,7 @@ class PageStore:
                 self._is_written(pages)
         if not op.in_flight:
             del self._ops[number]
-            finished.append(Finish(number, now_ns - op.began_ns, op.status, tuple(op.bad)))
+            finished.append(Finish(number, now_ns - op.began_ns, op.status, tuple(op.bad), tuple(op.away)))
 
     # ------------------------------------------------------------ what ends
 

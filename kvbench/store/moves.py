@@ -15,7 +15,7 @@ from enum import Enum
 from kvbench.store.directory import Directory
 from kvbench.store.keys import PageKey
 from kvbench.store.pace import TokenBucket, TtftGuard
-from kvbench.store.protocol import Status
+from kvbench.store.protocol import MovePace, Status
 from kvbench.store.queues import Action, Lane, Queues, Work
 
 
@@ -112,7 +112,17 @@ class Mover:
         """Whether nothing is under way, or waits for the budget."""
         return not self._tasks and self._held is None
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether anything is under way, or will be when budget and guard allow."""
+        return not self.is_at_rest or self.wakes_at_ns is not None
+
     # ------------------------------------------------------------ what happens
+
+    def pace(self, pace: MovePace) -> None:
+        """Another budget, with a burst of one page, and another guard."""
+        self._budget = TokenBucket(pace.bytes_per_s, self._page_bytes) if pace.bytes_per_s else None
+        self._guard = TtftGuard(pace.ttft_limit_ns) if pace.ttft_limit_ns else None
 
     def stored(self, page: PageKey, node: int, directory: Directory) -> None:
         for source in self._sources:

@@ -86,7 +86,15 @@ class FirstToken:
     ttft_ns: int
 
 
-Event = Arrive | Done | Timer | NodeUp | NodeDown | NodeLeave | FirstToken
+@dataclass(frozen=True, slots=True)
+class MovePace:
+    """How fast pages may move from now on. None: as fast as they go; whatever becomes of the TTFT."""
+
+    bytes_per_s: int | None = None
+    ttft_limit_ns: int | None = None
+
+
+Event = Arrive | Done | Timer | NodeUp | NodeDown | NodeLeave | FirstToken | MovePace
 
 # ---------------------------------------------------------------- commands: what to do
 
@@ -149,12 +157,16 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """An operation has ended. `bad` are the pages that were not read, or not stored."""
+    """An operation has ended. `bad` are the pages that were not read, or not stored.
+
+    `away` are those of them that are on nodes which have gone: a read of such a page is a miss, and no fault of it.
+    """
 
     op: int
     latency_ns: int
     status: Status
     bad: tuple[PageKey, ...]
+    away: tuple[PageKey, ...] = ()
 
 
 Io = Read | Write | Copy | Delete | Sync

@@ -198,27 +198,24 @@ class RealNodes:
         compressible_share: float = 0.0,
         verify: bool = True,
     ) -> None:
-        self._direct = direct
-        self._content = PageContent(page_bytes, salt, compressible_share)
+        make_content = partial(PageContent, page_bytes, salt, compressible_share)
+        self._content = make_content()
         self._on_done, self._on_fault, self._on_io = on_done, on_fault, on_io
-        self._queues: list[SimpleQueue[Io | None]] = [SimpleQueue() for _ in places]
+        self._direct, self._workers_per_node = direct, workers_per_node
         slots: Slots = BoundedSemaphore(queue_depth) if queue_depth else nullcontext()
+        self._make_worker: Callable[[], _Worker] = lambda: _Worker(
+            self._nodes, make_content(), run_pages, slots, verify
+        )
         self._abandoned = False
+        self._gone: set[int] = set()
         limits = rate_limit_bytes_per_s
         if limits is None or isinstance(limits, int):
             limits = [limits] * len(places)
-        self._nodes = [
-            _Node(self._files(place), RateLimit(limit) if limit else None)
-            for place, limit in zip(places, limits, strict=True)
-        ]
-        self._threads = []
-        for queue in self._queues:
-            for _ in range(workers_per_node):
-                content = PageContent(page_bytes, salt, compressible_share)
-                worker = _Worker(self._nodes, content, run_pages, slots, verify)
-                self._threads.append(Thread(target=self._work, args=(worker, queue), daemon=True))
-        for thread in self._threads:
-            thread.start()
+        self._nodes: list[_Node] = []
+        self._queues: list[SimpleQueue[Io | None]] = []
+        self._threads: list[Thread] = []
+        for files, limit in zip([self._files(place) for place in places], limits, strict=True):
+            self._start(files, limit)
 
     def _files(self, place: Path) -> Extents | DevicePages:
         how = self._content.file_bytes, self._direct, self._content.owner
@@ -226,6 +223,17 @@ class RealNodes:
             return DevicePages(place, *how)
         pagefile.prepare_directory(place, self._direct)
         return Extents(place, *how)
+
+    def _start(self, files: Extents | DevicePages, limit: int | None) -> int:
+        """A node with its workers, under the next number."""
+        self._nodes.append(_Node(files, RateLimit(limit) if limit else None))
+        queue: SimpleQueue[Io | None] = SimpleQueue()
+        self._queues.append(queue)
+        for _ in range(self._workers_per_node):
+            thread = Thread(target=self._work, args=(self._make_worker(), queue), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return len(self._queues) - 1
 
     def __enter__(self) -> RealNodes:
         return self
@@ -261,6 +269,14 @@ class RealNodes:
     def _close_files(self) -> None:
         for node in self._nodes:
             node.files.close()
+
+    def add(self, place: Path, rate_limit_bytes_per_s: int | None = None) -> int:
+        """A node comes; returns its number, which is the next. Raises KvbenchError as the constructor does."""
+        return self._start(self._files(place), rate_limit_bytes_per_s)
+
+    def fail(self, node: int) -> None:
+        """A node is gone: what has not begun there is not done any more, and nothing is copied from it."""
+        self._gone.add(node)
 
     def submit(self, command: Io) -> None:
         """Queue a command at its node; a `Done` with its `io` follows."""
@@ -303,6 +319,9 @@ class RealNodes:
 
     def _work(self, worker: _Worker, queue: SimpleQueue[Io | None]) -> None:
         while (command := queue.get()) and not self._abandoned:
+            if not self._gone.isdisjoint(_touched(command)):
+                self._on_done(Done(command.io, Status.EIO, 0))
+                continue
             gone = self._pieces(command) if isinstance(command, Delete) else None
             began_ns, ended_ns, faults = worker.carry_out(command)
             if self._abandoned:
@@ -328,6 +347,10 @@ class RealNodes:
         if self._on_fault:
             offset = piece.offset + fault.offset
             self._on_fault(FaultReport(key, node, piece.path, offset, fault.kind, fault.detail))
+
+
+def _touched(command: Io) -> tuple[int, ...]:
+    return (command.node, command.source) if isinstance(command, Copy) else (command.node,)
 
 
 def _pages(command: Io) -> tuple[PageKey, ...]:

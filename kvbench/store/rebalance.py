@@ -21,14 +21,19 @@ class Rebalance(MoveSource):
 
     The unit is the page; or the session, all pages of a prefix that go the same way, as a whole (claim C11). Each
     change of the cluster begins a pass over all pages: so the work is resumable, from whatever state it is left in.
-    `spared` are the pages of which more copies are wanted than the placement says.
+    `spared` are the pages of which more copies are wanted than the placement says. `since`: the cluster's epoch since
+    which all pages are where they belong; none at first.
     """
 
     def __init__(
-        self, placement: Strategy, unit: Literal["page", "session"] = "page", spared: Container[PageKey] = ()
+        self,
+        placement: Strategy,
+        unit: Literal["page", "session"] = "page",
+        spared: Container[PageKey] = (),
+        since: int = -1,
     ) -> None:
         self._placement, self._unit, self._spared = placement, unit, spared
-        self._epoch = -1
+        self._epoch = since
         self._todo: deque[Unit] = deque()
         self._later: list[Unit] = []  # units with pages that were busy
 

@@ -1,5 +1,6 @@
 """The engine over HTTP on loopback, with real page files of one 4 KiB block."""
 
+import asyncio
 import http.client
 import json
 import threading
@@ -19,6 +20,7 @@ from kvbench.engine.driver import StorageOptions, driver
 from kvbench.engine.protocol import EngineConfig
 from kvbench.kv import ModelShape
 from kvbench.load import engine_metrics
+from kvbench.store.keys import PageKey
 
 SHAPE = ModelShape("tiny", 1, 2, 2, 8, parameters=1, parameters_active=1000, weight_bytes_per_parameter=2, source="")
 PAGE_TOKENS = 16
@@ -65,13 +67,16 @@ class Client:
             assert clock.monotonic_ns() < deadline_ns, f"{name} does not become {value}"
 
 
+def _config(token_ns: int = 1000, **options: Any) -> EngineConfig:
+    accelerator = Accelerator("unit", 2 * SHAPE.parameters_active * 1e9 / token_ns, 10**7, 10**15, 1, 1, "", "", "")
+    return EngineConfig(CostModel(SHAPE, accelerator, 1), PAGE_TOKENS, **options)
+
+
 @contextmanager
 def engine(*directories: Path, fault_log: Path | None = None, token_ns: int = 1000, **options: Any) -> Iterator[Client]:
     """An engine that takes `token_ns` for a token, serving from a thread."""
-    accelerator = Accelerator("unit", 2 * SHAPE.parameters_active * 1e9 / token_ns, 10**7, 10**15, 1, 1, "", "", "")
-    config = EngineConfig(CostModel(SHAPE, accelerator, 1), PAGE_TOKENS, **options)
     storage = StorageOptions(directories, direct=False, fault_log=fault_log)
-    with server.listen("127.0.0.1", 0) as listening, driver(config, storage) as running:
+    with server.listen("127.0.0.1", 0) as listening, driver(_config(token_ns, **options), storage) as running:
         web = server.web_server(running)
         thread = threading.Thread(target=web.run, kwargs={"sockets": [listening]})
         thread.start()
@@ -80,6 +85,10 @@ def engine(*directories: Path, fault_log: Path | None = None, token_ns: int = 10
         finally:
             web.should_exit = True
             thread.join()
+
+
+def pages_in(node: Path) -> list[Path]:
+    return [file for file in node.iterdir() if PageKey.from_file_name(file.name)]
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +220,7 @@ def test_a_corrupted_page_is_computed_again_counted_and_logged(tmp_path: Path, r
         client.complete()
         client.until("kvbench:stores_pending", 0)
         assert client.complete()["usage"]["prompt_tokens_details"]["cached_tokens"] == 32
-    files = sorted(pages.iterdir())
+    files = sorted(pages_in(pages))
     assert len(files) == 2
     for page in files:
         content = bytearray(page.read_bytes())
@@ -233,10 +242,10 @@ def test_one_corrupted_page_cuts_the_prefix_there(tmp_path: Path) -> None:
     with engine(tmp_path) as client:
         client.complete(prompt=PROMPT[:16])
         client.until("kvbench:stores_pending", 0)
-        (first,) = tmp_path.iterdir()
+        (first,) = pages_in(tmp_path)
         client.complete()
         client.until("kvbench:stores_pending", 0)
-        (second,) = set(tmp_path.iterdir()) - {first}
+        (second,) = set(pages_in(tmp_path)) - {first}
         second.write_bytes(second.read_bytes()[:-1] + b"\0")
         assert client.complete()["usage"]["prompt_tokens_details"]["cached_tokens"] == 16
         assert client.meanings()["content_mismatches"] == 1
@@ -252,6 +261,88 @@ def test_host_memory_is_emptied_on_request(tmp_path: Path) -> None:
         assert client.metric("kvbench:host_tier_bytes") == 0
         client.complete()
         assert client.meanings()["host_tier_hit_tokens"] == 32
+
+
+# ---------------------------------------------------------------- nodes that come and go
+
+LONG = list(range(16 * 40))  # so many pages that some lie on each node
+
+
+def cached(reply: dict[str, Any]) -> int:
+    return int(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def test_pages_move_to_a_node_that_comes_and_all_of_them_stay_hits(tmp_path: Path) -> None:
+    with engine(tmp_path / "a") as client:
+        client.complete(prompt=[*LONG, 1])
+        client.until("kvbench:stores_pending", 0)
+        status, text = client.ask("POST", "/kvbench/nodes", {"add": str(tmp_path / "b"), "bytes_per_s": 10**6})
+        assert (status, json.loads(text)) == (200, {"node": 1})
+        assert client.metric("kvbench:pages_moving") == 1
+        assert cached(client.complete(prompt=[*LONG, 1])) == len(LONG)
+        client.until("kvbench:pages_moving", 0)
+        assert cached(client.complete(prompt=[*LONG, 1])) == len(LONG)
+        moved = client.metric("kvbench:moved_pages_total")
+        assert 0 < moved == len(pages_in(tmp_path / "b")) < 40
+        assert client.meanings()["content_mismatches"] == 0
+
+
+def test_what_a_failed_node_held_is_missed_and_stored_again_on_the_others(tmp_path: Path) -> None:
+    with engine(tmp_path / "a", tmp_path / "b") as client:
+        client.complete(prompt=[*LONG, 1])
+        client.until("kvbench:stores_pending", 0)
+        assert client.ask("POST", "/kvbench/nodes", {"fail": 1}) == (200, '{"node":1}')
+        assert cached(client.complete(prompt=[*LONG, 1])) < len(LONG)
+        client.until("kvbench:stores_pending", 0)
+        assert cached(client.complete(prompt=[*LONG, 1])) == len(LONG)
+        assert client.meanings()["content_mismatches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, 'give either {"add": DIRECTORY} or {"fail": NODE}'),
+        ({"add": "/x", "fail": 0}, 'give either {"add": DIRECTORY} or {"fail": NODE}'),
+        ({"fail": 7}, "there is no node 7 that is up: up are 0"),
+        ({"fail": "0"}, "fail: Input should be a valid integer"),
+        ({"fail": -1}, "fail: Input should be greater than or equal to 0"),
+        ({"fail": 0, "bytes_per_s": 0}, "bytes_per_s: Input should be greater than 0"),
+        ({"fail": 0, "ttft_limit_s": -1.0}, "ttft_limit_s: Input should be greater than 0"),
+        ({"remove": 0}, "remove: Extra inputs are not permitted"),
+        ({"add": "relative"}, "'relative' is not an absolute path"),
+        ({"add": "/dev/null"}, "cannot keep pages in /dev/null: Not a directory"),
+        ({"add": "/proc"}, "/proc is not empty: a node that comes brings no pages"),
+        ("{", "Invalid JSON: EOF while parsing an object at line 1 column 1"),
+    ],
+)
+def test_a_change_of_nodes_that_cannot_be_is_refused_in_one_sentence(
+    tmp_path: Path, body: object, message: str
+) -> None:
+    with engine(tmp_path) as client:
+        status, text = client.ask("POST", "/kvbench/nodes", body)
+        assert (status, json.loads(text)["error"]["message"]) == (400, message)
+        assert cached(client.complete()) == 0
+
+
+def test_an_engine_that_recomputes_has_no_nodes(recomputing: Client) -> None:
+    status, text = recomputing.ask("POST", "/kvbench/nodes", {"fail": 0})
+    assert (status, json.loads(text)["error"]["message"]) == (400, "this engine keeps no pages: it has no nodes")
+
+
+def test_nodes_are_changed_from_this_machine_only() -> None:
+    sent: list[Any] = []
+    scope = {"type": "http", "method": "POST", "path": "/kvbench/nodes", "headers": [], "client": ("192.0.2.1", 5000)}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b'{"fail": 0}'}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    with driver(_config(), StorageOptions()) as running:
+        asyncio.run(server.app(running)(scope, receive, send))
+    assert [message.get("status") for message in sent] == [403, None]
+    assert b"from this machine only" in sent[1]["body"]
 
 
 def test_every_meaning_that_the_evidence_needs_is_exported(recomputing: Client) -> None:

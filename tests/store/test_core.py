@@ -116,12 +116,21 @@ def test_the_gravest_status_is_the_operations():
 def test_a_node_that_goes_down_fails_what_is_in_flight_and_brings_its_pages_back_with_it():
     store = store_with(A)
     store.step(0, Arrive(1, "read", (A,)))
-    assert store.step(5, NodeDown(0)) == [Finish(1, 5, Status.EIO, (A,))]
+    assert store.step(5, NodeDown(0)) == [Finish(1, 5, Status.EIO, (A,), away=(A,))]
     assert not store.holds(A)
     assert store.step(6, Done(0, Status.OK, 6)) == []  # too late, and about nothing any more
     assert store.step(7, Arrive(2, "write", (B,))) == [Finish(2, 0, Status.EIO, (B,))]
     assert store.step(8, NodeUp(0)) == []
     assert store.holds(A)
+
+
+def test_a_page_whose_node_goes_while_it_is_read_is_away_and_one_that_is_bad_is_not():
+    store = PageStore(ClusterView(2), Everywhere())
+    store.load([((A,), 0), ((B,), 1)])
+    store.step(0, Arrive(7, "read", (A, B)))
+    assert store.step(10, Done(1, Status.CORRUPT, 5)) == []
+    assert store.step(20, NodeDown(0)) == [Finish(7, 20, Status.CORRUPT, (B, A), away=(A,))]
+    assert store.step(30, Arrive(8, "read", (B,))) == [Finish(8, 0, Status.EIO, (B,))]
 
 
 def test_a_write_ends_when_a_node_goes_down_between_its_pages_and_their_sync():

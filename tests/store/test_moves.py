@@ -6,7 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvbench.store.cluster import ClusterView
-from kvbench.store.core import Copy, Delete, Done, FirstToken, NodeUp, PageStore, Read, Status, Sync, Timer
+from kvbench.store.core import (
+    Copy,
+    Delete,
+    Done,
+    FirstToken,
+    MovePace,
+    NodeUp,
+    PageStore,
+    Read,
+    Status,
+    Sync,
+    Timer,
+)
 from kvbench.store.hashing import BoundedLoadRing, Modulo, Rendezvous, Ring, TwoChoices
 from kvbench.store.hot import HotPages, HotRule
 from kvbench.store.keys import PageKey, chain, prefix_of
@@ -293,3 +305,34 @@ def test_migration_does_not_pause_for_a_ttft_that_is_far_from_its_limit():
     disks.step(FirstToken(500_000_000))
     disks.add_node()
     assert copied(disks)
+
+
+def test_a_new_pace_holds_for_what_moves_from_then_on():
+    disks = filled(nodes=1)
+    disks.step(MovePace(bytes_per_s=10**6))
+    disks.add_node()
+    assert disks.core.is_moving
+    disks.settle()
+    moved = copied(disks)
+    assert len(moved) == disks.core.moved_pages > 8
+    assert moved[-1][0] - moved[0][0] >= (len(moved) - 1) * PAGE_BYTES * 1000
+    assert not disks.core.is_moving
+
+
+def test_a_new_pace_may_heed_the_ttft_or_nothing():
+    disks = filled(nodes=1)
+    disks.step(MovePace(ttft_limit_ns=10**9))
+    disks.step(FirstToken(950_000_000))
+    disks.add_node()
+    assert not copied(disks) and disks.core.is_moving
+    disks.step(MovePace())
+    assert copied(disks)
+
+
+def test_pages_that_are_where_they_belong_since_an_epoch_are_not_looked_at_before_the_next():
+    placement, cluster = ByPage(Modulo()), ClusterView(2)
+    core = PageStore(cluster, placement, mover=Mover([Rebalance(placement, since=cluster.epoch)]))
+    misplaced = next(page for page in PAGES if page_point(page) % 2)
+    core.load([((misplaced,), 0)])
+    assert core.step(0, FirstToken(1)) == []
+    assert core.step(0, NodeUp(1)) == [Copy(0, 1, misplaced, 0)]

@@ -414,6 +414,28 @@ def test_files_that_a_killed_writer_had_not_finished_are_removed(tmp_path):
         assert again.files() == []
 
 
+# ---------------------------------------------------------------- nodes that come and go
+
+
+def test_a_node_that_comes_takes_pages_and_gives_them_back(store, tmp_path):
+    assert store.nodes.add(tmp_path / "later") == 1
+    assert store.raw(Write(0, 1, PAGE)).status is Status.OK
+    assert (tmp_path / "later" / PAGE.file_name).exists()
+    assert store.raw(Copy(1, 0, PAGE, 1)).status is Status.OK
+    assert store.raw(Read(2, 0, PAGE)).status is Status.OK
+
+
+def test_nothing_is_done_any_more_on_a_node_that_has_failed_nor_copied_from_it(tmp_path):
+    with driving(tmp_path, nodes=2) as store:
+        store.raw(Write(0, 0, PAGE))
+        store.nodes.fail(0)
+        for command in (Read(1, 0, PAGE), Write(2, 0, OTHER), Delete(3, 0, PAGE), Copy(4, 1, PAGE, 0)):
+            assert store.raw(command) == Done(command.io, Status.EIO, 0)
+        assert store.files() == [PAGE.file_name]
+        assert store.faults == []
+        assert store.raw(Write(5, 1, OTHER)).status is Status.OK
+
+
 # ---------------------------------------------------------------- memory, medium, refusals
 
 

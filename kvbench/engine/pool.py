@@ -1,0 +1,52 @@
+"""The storage nodes of a running engine: a directory each, and those that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from kvbench.errors import KvbenchError
+from kvbench.store.cluster import ClusterView
+from kvbench.store.core import Event, MovePace, NodeDown, NodeUp
+from kvbench.store.real import RealNodes
+
+
+class Pool:
+    """Nodes that carry out I/O, and the view that the page store has of them. `feed` hands it an event."""
+
+    def __init__(
+        self, nodes: RealNodes, cluster: ClusterView, feed: Callable[[Event], None], rate_limit_bytes_per_s: int | None
+    ) -> None:
+        self.nodes = nodes
+        self._cluster, self._feed, self._rate_limit_bytes_per_s = cluster, feed, rate_limit_bytes_per_s
+        self._adding = asyncio.Lock()
+
+    async def add(self, directory: Path, pace: MovePace) -> int:
+        """A node comes, and pages move to it; returns its number. Raises KvbenchError."""
+        _check_new(directory)
+        async with self._adding:  # in a thread, since a busy disk would hold up every stream
+            node = await asyncio.to_thread(self.nodes.add, directory, self._rate_limit_bytes_per_s)
+        self._feed(pace)
+        self._feed(NodeUp(node))
+        return node
+
+    def fail(self, node: int, pace: MovePace) -> None:
+        """A node is gone, and what it holds is no hit any more. Raises KvbenchError when there is no such node."""
+        up = self._cluster.up
+        if node not in up:
+            raise KvbenchError(f"there is no node {node} that is up", f"up are {', '.join(map(str, sorted(up)))}")
+        self.nodes.fail(node)
+        self._feed(pace)
+        self._feed(NodeDown(node))
+
+
+def _check_new(directory: Path) -> None:
+    if not directory.is_absolute() or "\0" in str(directory):
+        raise KvbenchError(f"{str(directory)!r} is not an absolute path")
+    try:
+        is_empty = not directory.exists() or not any(directory.iterdir())
+    except OSError as error:
+        raise KvbenchError(f"cannot keep pages in {directory}: {error.strerror}") from None
+    if not is_empty:
+        raise KvbenchError(f"{directory} is not empty", "a node that comes brings no pages")
