@@ -152,6 +152,16 @@ class Target:
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
+    @property
+    def has_node_hooks(self) -> bool:
+        return {"node_add", "node_remove"} <= self.hooks.keys()
+
+    @property
+    def can_scale(self) -> bool:
+        """Whether a node of the dut can come and go: by hooks, or in the embedded engine's own pool."""
+        own = any(arm.role == "dut" and arm.kv == "storage" and arm.engine.kind == "emulated" for arm in self.arms)
+        return own or self.has_node_hooks
+
 
 # ---------------------------------------------------------------- the gate: what must hold
 
@@ -165,6 +175,8 @@ class GateStep:
     `every`: of a step per round, only each so-manieth round has it; in a run with fewer than three times as many
     rounds, each third of them. `hook`: the beginning of names of the target's hooks, of which each
     such step runs the next one; a target without any has no such step.
+    `scaling`: what becomes of the storage's nodes in mid-wave, each a cell; a target whose nodes can neither come nor
+    go has no such step.
     `page_bytes`: sizes of pages, each with every concurrency a cell; `model` is the page of the arm's own model.
     `quick` holds the params that --quick replaces.
     """
@@ -178,6 +190,7 @@ class GateStep:
     hook: str = ""
     engine: Literal["none", "keep", "restart"] = "none"
     concurrency: tuple[Count, ...] = ()
+    scaling: tuple[Literal["add", "fail"], ...] = ()
     page_bytes: tuple[Literal["model"] | SizeBytes, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict)
     quick: Mapping[str, Any] = field(default_factory=dict)
@@ -210,6 +223,8 @@ class Check:
           `expected`: one finding for every expectation in the measurement's facts (`metric` unused).
     arms  which arms' measurements: `storage` those whose KV comes from storage, `recompute` those that recompute;
           `own_store` those whose pages kvbench's own engine keeps, and checks byte for byte.
+    against_step  where arm `against` is looked up, if not in the check's own step: in its measurements of the same
+          concurrency and round.
     divide_by  "step.metric": the observed value is divided by that metric of the same arm (mean over its steps);
           "datasheet.figure": by what the arm's data sheet states.
     demonstration  in a demonstration a breach only warns (`warn`), or the check is not judged, either never (`skip`)
@@ -228,6 +243,7 @@ class Check:
     unit: str = ""
     of: Role = "dut"
     against: Role = "baseline"
+    against_step: str = ""
     arms: Literal["all", "dut", "baseline", "storage", "recompute", "own_store"] = "all"
     divide_by: str = ""
     at: Literal["every", "highest"] = "every"

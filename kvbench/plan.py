@@ -179,6 +179,9 @@ class _Expansion:
         if gate_step.hook and not hooks:
             return
         quick = dict(gate_step.quick) if self.options.quick else {}
+        scaling = quick.pop("scaling", gate_step.scaling)
+        if gate_step.scaling and not (scaling and self.target.can_scale):
+            return
         concurrency = quick.pop("concurrency", gate_step.concurrency)
         page_sizes = quick.pop("page_bytes", gate_step.page_bytes)
         base = {**self.loaded.params.get(gate_step.id, {}), **gate_step.params, **quick}
@@ -192,9 +195,11 @@ class _Expansion:
         if hooks:
             turn = round_number // _every(gate_step, self.rounds)
             base["hook"] = hooks[(turn - 1) % len(hooks)]
-        for (page_cell, page_bytes), (load_cell, load) in product(_pages(page_sizes), _loads(concurrency)):
-            cell = "-".join(filter(None, (page_cell, load_cell)))
-            params = {**base, **page_bytes, **load}
+        for (page_cell, page_bytes), change, (load_cell, load) in product(
+            _pages(page_sizes), scaling or ("",), _loads(concurrency)
+        ):
+            cell = "-".join(filter(None, (page_cell, change, load_cell)))
+            params = {**base, **page_bytes, **({"scaling": change} if change else {}), **load}
             rng = random.Random(f"{self.options.seed}/{gate_step.id}/{round_number}/{cell}")
             arms = _arms(gate_step, self.target)
             rng.shuffle(arms)
@@ -331,6 +336,8 @@ def _check_check(check: Check, gate: Gate) -> None:
     if check.rule == "arms_equal":
         return
     named = [] if check.rule == "expected" else [(check.step, check.metric)]
+    if check.against_step:
+        named.append((check.against_step, check.metric))
     if check.divide_by and not _is_datasheet_figure(check.divide_by, where):
         named.append(_divisor(check.divide_by))
     for step_id, metric in named:
@@ -399,15 +406,15 @@ def decidable(plan: Plan) -> list[str]:
     """For each check that asks for a gain, the smallest true effect that the rounds pass with 80 % probability."""
     from kvbench.stats import smallest_effect
 
-    rounds = max((step.round for step in plan.steps), default=0)
     round_cv = ASSUMED_ROUND_CV if plan.round_cv is None else plan.round_cv
     source = plan.round_cv_source or "assumed until an A/A run has measured it"
     lines = []
     for check in plan.gate.checks:
         if check.rule != "paired_log_ratio" or not isinstance(check.limit, int | float):
             continue
+        rounds = len({step.round for step in plan.steps if step.kind == check.step})
         asks_for_gain = check.limit < 1 if check.op == "<=" else check.limit > 1
-        if asks_for_gain and (ratio := smallest_effect(round_cv, rounds, check.limit)) is not None:
+        if rounds and asks_for_gain and (ratio := smallest_effect(round_cv, rounds, check.limit)) is not None:
             lines.append(
                 f"{check.id}: asked {check.op} {check.limit:g}; a true ratio of {ratio:.3g} passes in 80 % of runs "
                 f"({rounds} rounds, spread of rounds {100 * round_cv:.2g} %, {source})"

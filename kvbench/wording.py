@@ -38,6 +38,9 @@ _LABELS = {
     "client_error_share": "the client's own error",
     "completion_tokens_deviation": "the largest deviation from the tokens asked for",
     "cpu_pressure_share": "CPU pressure",
+    "unexplained_misses": "the number of requests that missed pages of nodes that are there",
+    "change_at_share": "the share of the wave before the nodes changed",
+    "changed_pages": "the number of pages that the change was about",
     "steady_bandwidth_bytes_per_s": "bandwidth in steady state",
     "drain_s": "the time to drain",
     "p99_inflation": "read p99 beside writes ÷ alone",
@@ -63,6 +66,7 @@ _LABELS = {
     "settings_declared": "the declared settings",
     "settings_fingerprint": "the fingerprint of the array's settings",
 }
+_CHANGES = {"add": " while a node is added", "fail": " while a node fails"}
 _UNIT_SUFFIX = re.compile(r"_(bytes_per_s|s)\Z")
 
 
@@ -101,7 +105,7 @@ def load(step: Step) -> str:
     if not concurrency:
         return ""
     if not page_bytes:
-        return count(concurrency, "session")
+        return count(concurrency, "session") + _CHANGES.get(step.params.get("scaling", ""), "")
     return f"queue depth {concurrency} with pages of {format_value(page_bytes, 'B')}"
 
 

@@ -40,13 +40,17 @@ def execute(folder: RunFolder) -> None:
     run.execute(folder, content.model_shapes(), Nobody())
 
 
-def small_gate(path: Path, concurrency: int, rounds: int) -> Path:
-    """Write G3 with other sizes and nothing else changed."""
+def small_gate(path: Path, concurrency: int, rounds: int, scaling: Mapping[str, Any] | None = None) -> Path:
+    """Write G3 with other sizes and nothing else changed; without scaling, unless params of it are given."""
     gate = YAML(typ="safe").load(G3)
     gate["rounds"] = rounds
+    if scaling is None:
+        gate["steps"] = [step for step in gate["steps"] if step["id"] != "scaling"]
+        gate["checks"] = [check for check in gate["checks"] if check["step"] != "scaling"]
     sizes: Mapping[str, Mapping[str, Any]] = {
         "ceiling": {"params": CEILING},
         "wave": {"params": WAVE, "concurrency": [concurrency]},
+        "scaling": {"params": WAVE | dict(scaling or {}), "concurrency": [concurrency]},
     }
     for step in gate["steps"]:
         step.update(sizes.get(step["id"], {}))

@@ -29,7 +29,7 @@ from kvbench.host.machine.blockdev import Media, media_of
 from kvbench.journal import RunFolder
 from kvbench.judge.cells import BEYOND
 from kvbench.judge.verdict import judge
-from kvbench.load import cold_recovery
+from kvbench.load import cold_sessions
 from kvbench.model import Arm, Engine, Finding, Outcome, Role, Storage, Target, Verdict
 
 SESSIONS, ROUNDS = 4, 3
@@ -221,7 +221,7 @@ def test_bytes_that_no_device_counts_are_missing(again: Again, monkeypatch: pyte
     def without_devices(folders: Iterable[Path]) -> Media:
         return Media(tuple(replace(medium, devices=()) for medium in media_of(folders).each))
 
-    monkeypatch.setattr(cold_recovery, "media_of", without_devices)
+    monkeypatch.setattr(cold_sessions, "media_of", without_devices)
     verdict = judged(again())
     ledger = by_check(verdict)["byte-ledger"]
     assert verdict.outcome is ledger.outcome is Outcome.INCONCLUSIVE

@@ -52,6 +52,25 @@ def test_quick_takes_fewer_rounds_and_cells() -> None:
     assert max(step.round for step in make(quick=True, rounds=2).steps) == 2
 
 
+REAL = replace(TARGET, arms=(replace(DUT, engine=Engine("launch", command=("serve",))), BASE))
+HOOKS = {"node_add": ("add",), "node_remove": ("remove",)}
+
+
+def scaled(target: Target, **options: object) -> list[tuple[int, str, str]]:
+    return [(step.round, step.cell, step.arm) for step in make(target, **options).steps if step.kind == "scaling"]
+
+
+@pytest.mark.parametrize("target", [TARGET, replace(REAL, hooks=HOOKS)], ids=["own pool", "hooks"])
+def test_nodes_of_the_dut_come_and_go_in_three_rounds(target: Target) -> None:
+    assert scaled(target) == [(number, cell, "dut") for number in (3, 6, 9) for cell in ("add-c8", "fail-c8")]
+    assert scaled(target, quick=True) == []
+
+
+def test_nodes_that_can_neither_come_nor_go_stay() -> None:
+    assert scaled(REAL) == []
+    assert scaled(replace(REAL, hooks={"node_add": ("add",)})) == []
+
+
 def test_a_target_may_shorten_sessions() -> None:
     waves = [s for s in make(replace(TARGET, session_tokens=2049)).steps if s.kind == "wave"]
     assert {step.params["session_tokens"] for step in waves} == {2049}

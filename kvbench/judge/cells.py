@@ -174,7 +174,8 @@ def pairs(check: Check, cell: Cell, run: Run) -> Pairs | Finding:
     if of is None or against is None:
         role = check.of if of is None else check.against
         return finding(check, cell, Outcome.INCONCLUSIVE, f"the target has no arm in the role {role}")
-    seen = [_positive(f, check.metric) for f in see(check, cell.rows, run) if f.step.arm in (of.name, against.name)]
+    rows = _compared(check, cell, run, of, against)
+    seen = [_positive(figure, check.metric) for figure in see(check, rows, run)]
     if any(figure.missing for figure in seen):
         return missing_finding(check, cell, seen, arm=of.name)
     sides = [tuple(sorted((s for s in seen if s.step.arm == arm.name), key=_round)) for arm in (of, against)]
@@ -182,6 +183,21 @@ def pairs(check: Check, cell: Cell, run: Run) -> Pairs | Finding:
         reason = f"the rounds of {of.name} and {against.name}{cell.at} do not pair up"
         return finding(check, cell, Outcome.INCONCLUSIVE, reason, arm=of.name)
     return Pairs(*sides)
+
+
+def _compared(check: Check, cell: Cell, run: Run, of: Arm, against: Arm) -> list[Row]:
+    """The rows of both arms: of one cell, or those of the other step that have its load and its rounds."""
+    if not check.against_step:
+        return [row for row in cell.rows if row.step.arm in (of.name, against.name)]
+    rows = [row for row in cell.rows if row.step.arm == of.name]
+    place = {(row.step.params.get("concurrency"), row.step.round) for row in rows}
+    return rows + [
+        row
+        for row in run.rows
+        if row.step.kind == check.against_step
+        and row.step.arm == against.name
+        and (row.step.params.get("concurrency"), row.step.round) in place
+    ]
 
 
 def _round(seen: Seen) -> int:

@@ -50,7 +50,7 @@ def judge_check(check: Check, run: Run) -> list[Finding]:
     cells = run.cells(check)
     if not cells:
         steps = [step for step in run.plan.gate.steps if step.id == check.step]
-        not_for_all = any(step.hook or step.arms == "two_pools" for step in steps)
+        not_for_all = any(step.hook or step.scaling or step.arms == "two_pools" for step in steps)
         absence = finding(check, NOWHERE, Outcome.INCONCLUSIVE, f"no step {check.step} was planned")
         return [] if not_for_all or check.only_if else [absence]
     return [finding for cell in cells for finding in rule(check, cell, run)]

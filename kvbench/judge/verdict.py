@@ -140,10 +140,15 @@ def _what_the_run_was_not(plan: Plan) -> Iterator[str]:
         yield f"{quick}{wording.count(rounds, 'round')}, where the gate asks for {plan.gate.rounds}."
     if plan.target.session_tokens is not None and any(step.engine != "none" for step in plan.steps):
         yield f"Sessions were shortened to {plan.target.session_tokens:,} tokens for this target."
-    if compares:
-        has_hooks = {"node_add", "node_remove"} <= plan.target.hooks.keys()
-        reason = "no step adds or removes a node" if has_hooks else "the target has no hooks node_add and node_remove"
-        yield f"Scaling was not part of this run: {reason}."
+    if compares and not any("scaling" in step.params for step in plan.steps):
+        yield f"Scaling was not part of this run: {_why_no_scaling(plan)}."
+
+
+def _why_no_scaling(plan: Plan) -> str:
+    if not plan.target.can_scale:
+        return "the target has no hooks node_add and node_remove"
+    is_left_out = plan.quick and any(step.scaling for step in plan.gate.steps)
+    return "a quick run leaves it out" if is_left_out else "no step adds or removes a node"
 
 
 def _ended_early(run: Run) -> str:

@@ -58,8 +58,8 @@ def storage_metrics(expected: Expected, seen: Observed, source: Mapping[str, str
         "expected_read_bytes": Metric(expected.read_bytes, "B", requests, files),
         "ledger_ratio": metric(_ratio(seen.device_read_bytes, expected.read_bytes), "ratio", devices, no_counter),
         "idle_read_share": metric(_ratio(seen.idle_read_bytes, expected.read_bytes), "share", devices, no_counter),
-        "residency_before_share": _residency(seen.residency_before, requests, files),
-        "residency_after_share": _residency(seen.residency_after, requests, files),
+        "residency_before_share": residency_metric(seen.residency_before, requests, files),
+        "residency_after_share": residency_metric(seen.residency_after, requests, files),
         "wave_bandwidth_bytes_per_s": metric(wave_rate, "B/s", devices, no_counter),
         "peak_bandwidth_bytes_per_s": metric(seen.peak_bytes_per_s, "B/s", devices, "the wave was shorter than 1 s"),
         "link_use_share": metric(
@@ -70,18 +70,15 @@ def storage_metrics(expected: Expected, seen: Observed, source: Mapping[str, str
         ),
         "medium_proven": Metric(float(seen.medium_proven), "count", 1, files),
         **_engine_metrics(expected, seen, source["engine"], requests),
-        "content_mismatches": _counter(seen.engine, "content_mismatches", source["faults"], requests),
+        "content_mismatches": counter_metric(seen.engine, "content_mismatches", source["faults"], requests),
     }
 
 
 def common_metrics(seen: Observed, source: Mapping[str, str], requests: int) -> dict[str, Metric]:
     """The metrics of every arm, whether it stores KV or not."""
-    pressure = seen.cpu_pressure_share
     return {
-        "preemptions": _counter(seen.engine, "preemptions", source["engine"], requests),
-        "cpu_pressure_share": Metric(
-            pressure, "share", 1, source["host"], "" if pressure is not None else "the kernel does not count pressure"
-        ),
+        "preemptions": counter_metric(seen.engine, "preemptions", source["engine"], requests),
+        "cpu_pressure_share": pressure_metric(seen.cpu_pressure_share, source["host"]),
     }
 
 
@@ -95,18 +92,22 @@ def _engine_metrics(expected: Expected, seen: Observed, source: str, requests: i
             source,
             "" if hits is not None else "the engine does not export a counter of external hits",
         ),
-        "host_tier_hits": _counter(seen.engine, "host_tier_hit_tokens", source, requests),
-        "allocation_failures": _counter(seen.engine, "allocation_failures", source, requests),
+        "host_tier_hits": counter_metric(seen.engine, "host_tier_hit_tokens", source, requests),
+        "allocation_failures": counter_metric(seen.engine, "allocation_failures", source, requests),
     }
 
 
-def _counter(engine: Mapping[str, float | None], meaning: str, source: str, requests: int) -> Metric:
+def counter_metric(engine: Mapping[str, float | None], meaning: str, source: str, requests: int) -> Metric:
     value = engine.get(meaning)
     note = "" if value is not None else f"the engine does not export {meaning.replace('_', ' ')}"
     return Metric(value, "count", requests, source, note)
 
 
-def _residency(seen: Residency | None, requests: int, source: str) -> Metric:
+def pressure_metric(share: float | None, source: str) -> Metric:
+    return Metric(share, "share", 1, source, "" if share is not None else "the kernel does not count pressure")
+
+
+def residency_metric(seen: Residency | None, requests: int, source: str) -> Metric:
     if seen is None:
         return Metric(None, "share", requests, source, "the page cache could not be looked at")
     nothing = "nothing was stored" if seen.share is None else ""

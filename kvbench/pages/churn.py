@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -21,7 +22,7 @@ from kvbench.host.machine.blockdev import BlockDevice, Counters, media_of, read_
 from kvbench.model import Step, Storage
 from kvbench.pages import churn_figures as figures
 from kvbench.pages.carrier import workers
-from kvbench.pages.fault import Fault, Hook, marked
+from kvbench.pages.fault import Fault, Hook, marked, run_command
 from kvbench.pages.timeline import Kind, Timeline
 from kvbench.pages.turnover import Turnover
 from kvbench.probes.context import Context, Measured
@@ -184,7 +185,8 @@ def _set_up(step: Step, context: Context, devices: tuple[BlockDevice, ...], bega
         raise StepError(f"{step.id}: the page of the arm's model is not known", "name a model of workloads/models.yaml")
     slice_ns, hook = int(params.slice_s * 1e9), None
     if params.hook:
-        hook = Hook(params.hook, context.target.hooks[params.hook], began_ns + int(FAULT_AT_SHARE * slice_ns))
+        act = partial(run_command, context.target.hooks[params.hook])
+        hook = Hook(params.hook, act, began_ns + int(FAULT_AT_SHARE * slice_ns))
     nodes = len(context.data_dirs)
     pages = -(-params.kept_bytes(storage) // params.page_bytes)
     interval_ns = params.page_bytes * 10**9 // params.rate_bytes_per_s if params.rate_bytes_per_s else 0

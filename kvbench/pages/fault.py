@@ -1,8 +1,8 @@
-"""Faults within a slice: a hook of the target that is run beside the I/O, or a mark of the operator."""
+"""What is done to the storage beside its load: a hook of the target, or another deed, or a mark of the operator."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -24,11 +24,15 @@ class Fault:
 
 
 class Hook:
-    """A command of the target that begins at a stated moment, in a thread of its own so that the I/O goes on."""
+    """A deed that begins at a stated moment, in a thread of its own so that the I/O goes on.
 
-    def __init__(self, name: str, argv: Sequence[str], due_ns: int) -> None:
+    `act` may raise StepError: `why_failed` says so then. `ended_ns` is when it had been done.
+    """
+
+    def __init__(self, name: str, act: Callable[[], object], due_ns: int) -> None:
         self.why_failed = ""
-        self._name, self._argv, self._due_ns = name, tuple(argv), due_ns
+        self.ended_ns: int | None = None
+        self._name, self._act, self._due_ns = name, act, due_ns
         self._began_ns: int | None = None
         self._thread = Thread(target=self._run, name=name, daemon=True)
 
@@ -47,14 +51,18 @@ class Hook:
 
     def _run(self) -> None:
         try:
-            done = process.run(self._argv, timeout_s=_HOOK_TIMEOUT_S)
+            self._act()
         except StepError as error:
             self.why_failed = error.message
-        else:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            self.why_failed = f"exit code {done.returncode}: {said[-1] if said else 'no message'}" * bool(
-                done.returncode
-            )
+        self.ended_ns = clock.monotonic_ns()
+
+
+def run_command(argv: Sequence[str]) -> None:
+    """A hook of the target. Raises StepError when it fails."""
+    done = process.run(argv, timeout_s=_HOOK_TIMEOUT_S)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise StepError(f"exit code {done.returncode}: {said[-1] if said else 'no message'}")
 
 
 def marked(run_dir: Path, from_ns: int, to_ns: int) -> tuple[Fault, ...]:

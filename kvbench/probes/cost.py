@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kvbench import kv
 from kvbench.host.activity.arraycache import filler_bytes
@@ -18,6 +18,7 @@ from kvbench.probes.params import (
     HealthParams,
     InventoryParams,
     KvPagesParams,
+    ScalingParams,
     SteadyParams,
     VerifyParams,
 )
@@ -95,6 +96,19 @@ def cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.ModelSh
         space_bytes=stored + stored // 100,
         kept_bytes=filler,
         read_bytes=stored + filler,
+    )
+
+
+def scaling(params: ScalingParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
+    """Three waves, and what moves: at most the share of one node of two."""
+    once = cold_recovery(params, arm, shape)
+    moved = once.space_bytes * 3 // 2
+    return replace(
+        once,
+        seconds=3 * once.seconds + (3 * moved - 2 * once.kept_bytes) / _ASSUMED_BYTES_PER_S,
+        written_bytes=3 * once.written_bytes + moved,
+        space_bytes=3 * once.space_bytes + moved,
+        read_bytes=3 * once.read_bytes - 2 * once.kept_bytes + 2 * moved,
     )
 
 

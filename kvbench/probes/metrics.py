@@ -44,6 +44,45 @@ COLD_RECOVERY_METRICS: Mapping[str, str] = {
     "medium_proven": "count",  # 1: a physical medium; 0: tmpfs, loop or a virtual disk
 }
 
+SCALING_METRICS: Mapping[str, str] = {
+    **{  # of the wave in which the nodes change, where nothing else is said
+        name: COLD_RECOVERY_METRICS[name]
+        for name in (
+            "ttft_p50_s",
+            "ttft_p90_s",
+            "ttft_p99_s",
+            "ttft_mean_s",
+            "ttft_max_s",
+            "tpot_p50_s",
+            "output_tokens_per_s",
+            "dispatch_delay_max_s",
+            "connect_max_s",
+            "requests_ok",
+            "requests_failed",  # of all three waves
+            "completion_tokens_deviation",
+            "prompt_tokens_deviation",
+            "client_error_s",
+            "client_error_share",
+            "external_hit_tokens",
+            "hit_shortfall_requests",
+            "content_mismatches",  # of all three waves
+            "preemptions",
+            "residency_before_share",
+            "array_cache_evicted_ratio",
+            "cpu_pressure_share",
+            "medium_proven",
+        )
+    },
+    "ttft_before_p50_s": "s",
+    "ttft_after_p50_s": "s",
+    "change_at_share": "share",  # when the change began, of the wave up to its last first token
+    "changed_pages": "count",  # that moved to the node that came, or lay on the one that failed
+    "moved_bytes": "B",
+    "rebalance_s": "s",  # from the change to the last page that moved
+    "missed_tokens": "count",  # of full pages, no hits and computed again, in the wave of the change and after
+    "unexplained_misses": "count",  # requests with fewer hits than the pages that have not gone, of all three waves
+}
+
 FIO_METRICS: Mapping[str, str] = {
     "read_bandwidth_bytes_per_s": "B/s",
     "write_bandwidth_bytes_per_s": "B/s",

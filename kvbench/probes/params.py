@@ -90,6 +90,32 @@ class ColdRecoveryParams:
 
 
 @dataclass(frozen=True, slots=True)
+class ScalingParams(ColdRecoveryParams):
+    """Three such waves, of sessions of their own, on one engine; a storage node comes or goes in the second.
+
+    `scaling`   which of the two; a gate step's own key of that name fills it in. By the target's hook `node_add` or
+                `node_remove`, or by a pool of the embedded engine's own: `pool_nodes` directories on the arm's nodes.
+    `at_share`  when, of the time that the first wave took to its last first token.
+    `move_share` paces what the pool moves then: of the bandwidth of the first wave. 0: as fast as it goes.
+    """
+
+    scaling: Literal["add", "fail"] = "add"
+    at_share: float = 0.5
+    pool_nodes: Count = 4
+    move_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.at_share < 1:
+            raise ValueError("at_share is above 0 and below 1")
+        if not 0 <= self.move_share <= 1:
+            raise ValueError("move_share is a share from 0 to 1")
+        if self.pool_nodes < 2:
+            raise ValueError("pool_nodes is 2 or more")
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
 class SteadyParams:
     """Rounds of one fio profile after preconditioning, until they are steady (docs/method.md, Storage steady state).
 

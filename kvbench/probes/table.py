@@ -83,6 +83,7 @@ PROBES: Mapping[str, ProbeSpec] = {
         on_devices=True,
         keeps_pages=True,
     ),
+    "load.scaling": ProbeSpec("kvbench.load.scaling", params.ScalingParams, metrics.SCALING_METRICS, cost.scaling),
     "fake.wave": ProbeSpec(
         "kvbench.fake", params.FakeParams, {**metrics.COLD_RECOVERY_METRICS, **metrics.FIO_METRICS}, cost.fake
     ),

@@ -20,13 +20,15 @@ class Series:
 
     `requests`: one row a request (`request_id`, `due_ns`, `first_token_ns` …). `devices`: one row a device and sample
     (`at_ns`, `device`, and counters since boot: `read_bytes` …). `rounds`: one row a round of a profile (`round`,
-    `bandwidth_bytes_per_s` …). `digests`: SHA-256 by path in the run folder.
+    `bandwidth_bytes_per_s` …). `moves`: one row a reading of what moves between nodes (`at_ns`, `moved_bytes`,
+    `moving`). `digests`: SHA-256 by path in the run folder.
     `problems`: sentences about what could not be read.
     """
 
     requests: Mapping[str, Rows] = field(default_factory=dict)
     devices: Mapping[str, Rows] = field(default_factory=dict)
     rounds: Mapping[str, Rows] = field(default_factory=dict)
+    moves: Mapping[str, Rows] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 

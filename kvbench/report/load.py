@@ -24,7 +24,7 @@ def load(run_dir: Path, measurements: Sequence[Measurement]) -> Series:
             for measured in measurements
             if name in measured.series and (rows := _table(run_dir, measured.series[name], problems)) is not None
         }
-        for name in ("requests", "devices", "rounds")
+        for name in ("requests", "devices", "rounds", "moves")
     }
     named = {path for measured in measurements for path in (*measured.raw_files, *measured.series.values())}
     present = sorted(path for path in {*named, *_RUN_FILES} if (run_dir / path).is_file())

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from kvbench.model import Finding, GateStep, Verdict
-from kvbench.report import acceptance, checkpoint, soak, storage, waves
+from kvbench.report import acceptance, checkpoint, scaling, soak, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, text
 from kvbench.report.tables import all_metrics, metrics_by_step, notes_on
@@ -75,6 +75,7 @@ _BY_PROBE: Mapping[str, Callable[[GateStep, Run], list[Section]]] = {
     "store.checkpoint": checkpoint.sections,
     "load.cold_recovery": waves.sections,
     "fake.wave": waves.sections,
+    "load.scaling": scaling.sections,
     "fio.profile": _fio,
     "host.environment": _environment,
 }

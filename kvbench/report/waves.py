@@ -117,7 +117,7 @@ def _ttft_chart(taken: Taken, run: Run) -> Chart | None:
         y: list[float] = []
         medians: list[tuple[float, float]] = []
         for step, _ in (pair for pair in taken if pair[0].arm == arm):
-            values = _ttfts_s(run.series.requests.get(step.id, ()))
+            values = ttfts_s(run.series.requests.get(step.id, ()))
             x += [step.round + middle + 0.03 * (index % 5 - 2) for index in range(len(values))]
             y += values
             medians += [(step.round + middle, statistics.median_low(values))] if values else []
@@ -138,7 +138,7 @@ def _ttft_chart(taken: Taken, run: Run) -> Chart | None:
     )
 
 
-def _ttfts_s(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+def ttfts_s(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """TTFT in seconds of the requests that have a first token."""
     stamps = ((row.get("due_ns"), row.get("first_token_ns")) for row in rows)
     return [(first - due) / 1e9 for due, first in stamps if due is not None and first is not None]

@@ -27,11 +27,17 @@ class PublishedFinding:
 
 
 def judge(report: Report, gate: Gate) -> list[PublishedFinding]:
-    """Every pair of a report by the gate's checks of TTFT and throughput against the baseline, limits from the gate."""
+    """Every pair of a report by the gate's checks of TTFT and throughput against the baseline, limits from the gate.
+
+    Waves in which nodes change (`against_step`) have not been published.
+    """
     checks = [
         check
         for check in gate.checks
-        if check.rule == "paired_log_ratio" and check.metric in _FIGURES and check.against == "baseline"
+        if check.rule == "paired_log_ratio"
+        and check.metric in _FIGURES
+        and check.against == "baseline"
+        and not check.against_step
     ]
     return [_finding(report, check, dut, baseline) for dut, baseline in report.pairs for check in checks]
 

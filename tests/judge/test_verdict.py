@@ -10,7 +10,8 @@ from builders import DUT, ENGINE, LOCAL, RECOMPUTE, TARGET, load_gate, make_meas
 
 from kvbench.journal import to_json
 from kvbench.judge.verdict import judge
-from kvbench.model import Check, Engine, Metric, Outcome, Plan, Stamp, Storage, Target
+from kvbench.model import Check, Engine, Metric, Outcome, Plan, Stamp, Step, Storage, Target
+from kvbench.probes.metrics import SCALING_METRICS
 
 PASS, INCONCLUSIVE, FAIL = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL
 PLAN = make_plan()
@@ -115,7 +116,9 @@ def test_one_bad_wave(check, figures, own, ttft, whole):
     assert "arm dut, 8 sessions, round 2" in findings(verdict, check, "c8")[0].reason
 
 
-@pytest.mark.parametrize("metric", sorted({check.metric for check in PLAN.gate.checks} - NOT_ASKED))
+@pytest.mark.parametrize(
+    "metric", sorted({check.metric for check in PLAN.gate.checks if check.step == "wave"} - NOT_ASKED)
+)
 @pytest.mark.parametrize("absence", ["left out", "None", "nan", "infinite"])
 def test_a_missing_figure_never_passes(metric, absence):
     changes = {"left out": {"without": [metric]}, "None": {metric: None}}
@@ -454,6 +457,64 @@ def test_a_check_that_a_demonstration_skips_is_named_there_and_needed_everywhere
     assert judge_with(DUT_WAVE, make_plan(), link_use_share=None).outcome is INCONCLUSIVE
 
 
+# ---------------------------------------------------------------- while nodes come and go
+
+
+def scaled_run(add_ttft_s: float, **values: float | None):
+    """A healthy run in which the dut's nodes changed in round 3 of three, and what was measured then."""
+    waves = make_plan(target=replace(TARGET, hooks={"node_add": ("add",), "node_remove": ("remove",)}), rounds=3)
+    steps = [
+        Step(f"scaling-r0{number}-add-c8-dut", "scaling", "load.scaling", "dut", "add-c8", number,
+             {"scaling": "add", "concurrency": 8}, 1, "none")
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    healthy = dict.fromkeys(SCALING_METRICS, 0.0) | {
+        "ttft_p50_s": add_ttft_s, "ttft_max_s": add_ttft_s, "tpot_p50_s": 0.05, "change_at_share": 0.5,
+        "output_tokens_per_s": 8 * 64 / add_ttft_s, "changed_pages": 9.0,
+        "array_cache_evicted_ratio": 2.0, "medium_proven": 1.0,
+    }  # fmt: skip
+    plan = replace(waves, steps=(*waves.steps, *steps))
+    run = make_run(waves)
+    for step in steps:
+        figures = {name: value * (1 + 0.001 * step.round) for name, value in healthy.items()} | values
+        metrics = {name: Metric(value, SCALING_METRICS[name], 8, f"raw/{step.id}/x") for name, value in figures.items()}
+        run[step.id] = make_measurement(step, metrics)
+    return judge(plan, list(run.values()))
+
+
+def test_waves_with_a_change_of_nodes_are_held_against_the_baselines_waves_of_their_load_and_rounds():
+    verdict = scaled_run(add_ttft_s=1.2)
+    assert verdict.outcome is PASS, verdict.why
+    (finding,) = findings(verdict, "scaling-ttft-reduction")
+    assert (finding.cell, finding.arm, finding.n) == ("add-c8", "dut", 3)
+    assert finding.observed == pytest.approx(1.2 / 2.0, rel=0.01)
+    assert "at 8 sessions while a node is added" in finding.reason
+    assert {"raw/scaling-r03-add-c8-dut/x", "raw/wave-r03-c8-local/requests"} <= set(finding.evidence)
+    assert not any("wave-r03-c16" in source for source in finding.evidence)
+    assert not any("Scaling was not" in warning for warning in verdict.warnings)
+
+
+@pytest.mark.parametrize(
+    ("figures", "outcome", "check"),
+    [
+        ({"requests_failed": 1.0}, FAIL, "scaling-failed-requests"),
+        ({"change_at_share": 0.95}, INCONCLUSIVE, "scaling-in-wave"),
+        ({"changed_pages": 0.0}, INCONCLUSIVE, "scaling-took-effect"),
+        ({"unexplained_misses": None}, INCONCLUSIVE, "scaling-hits"),
+    ],
+)
+def test_what_takes_the_worth_from_a_change_of_nodes(figures, outcome, check):
+    verdict = scaled_run(add_ttft_s=1.2, **figures)
+    assert verdict.outcome is outcome
+    assert outcome_of(verdict, check, "add-c8") == {outcome}
+    assert outcome_of(verdict, "ttft-reduction") == {PASS}
+
+
+def test_a_change_of_nodes_that_slows_the_wave_too_much_fails():
+    verdict = scaled_run(add_ttft_s=1.9)
+    assert (verdict.outcome, outcome_of(verdict, "scaling-ttft-reduction", "add-c8")) == (FAIL, {FAIL})
+
+
 # ---------------------------------------------------------------- warnings, and judging again
 
 
@@ -470,6 +531,10 @@ def test_a_check_that_a_demonstration_skips_is_named_there_and_needed_everywhere
         (
             make_plan(target=replace(TARGET, hooks={"node_add": ("add",), "node_remove": ("remove",)})),
             "Scaling was not part of this run: no step adds or removes a node.",
+        ),
+        (
+            make_plan(target=replace(TARGET, hooks={"node_add": ("add",), "node_remove": ("remove",)}), quick=True),
+            "Scaling was not part of this run: a quick run leaves it out.",
         ),
     ],
 )
