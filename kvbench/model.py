@@ -158,9 +158,11 @@ class Target:
 
     @property
     def can_scale(self) -> bool:
-        """Whether a node of the dut can come and go: by hooks, or in the embedded engine's own pool."""
-        own = any(arm.role == "dut" and arm.kv == "storage" and arm.engine.kind == "emulated" for arm in self.arms)
-        return own or self.has_node_hooks
+        """Whether a node of the dut can come and go: by hooks, or in the embedded engine's own pool of directories."""
+        pools = [arm.storage for arm in self.arms if arm.role == "dut" and arm.engine.kind == "emulated"]
+        nodes = [node for storage in pools if storage for node in storage.nodes]
+        has_directories = bool(nodes) and not any(node.startswith("/dev/") for node in nodes)
+        return has_directories or self.has_node_hooks
 
 
 # ---------------------------------------------------------------- the gate: what must hold

@@ -69,6 +69,7 @@ def test_nodes_of_the_dut_come_and_go_in_three_rounds(target: Target) -> None:
 def test_nodes_that_can_neither_come_nor_go_stay() -> None:
     assert scaled(REAL) == []
     assert scaled(replace(REAL, hooks={"node_add": ("add",)})) == []
+    assert scaled(replace(TARGET, arms=(replace(DUT, storage=Storage(("/dev/nvme0n1",))), BASE))) == []
 
 
 def test_a_target_may_shorten_sessions() -> None:
