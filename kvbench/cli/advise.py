@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from kvbench.errors import Exit, UsageError
 from kvbench.units import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kvbench import stats
     from kvbench.sim.advise import Advice, Combination, Load, Statistics
@@ -71,7 +72,10 @@ def advise(
     made, place, before_s, error, basis = _models(load, site, nodes, requests)
     chosen = range(seed, seed + seeds)
     processes = os.cpu_count() or 1
-    found = core.advise(made, place, ttft_limit, chosen, processes=processes, before_s=before_s, error=error)
+    with _counting() as done:
+        found = core.advise(
+            made, place, ttft_limit, chosen, processes=processes, before_s=before_s, error=error, done=done
+        )
     for line in _workload(found.statistics):
         show.say(line)
     show.say(f"the articles' rule: {core.name_of(found.rule)}")
@@ -115,6 +119,18 @@ def _models(
 
 
 # ---------------------------------------------------------------- for people
+
+
+@contextmanager
+def _counting() -> Iterator[Callable[[int], None]]:
+    """How many simulations are done, and when they all will be; on a terminal alone."""
+    from rich.progress import Progress
+
+    from kvbench.cli import show
+
+    with Progress(console=show.console, transient=True, disable=not show.console.is_terminal) as progress:
+        task = progress.add_task("simulating", total=None)
+        yield lambda runs: progress.update(task, total=runs, advance=1)
 
 
 def _workload(found: Statistics) -> Iterator[str]:

@@ -10,7 +10,7 @@ one than which no other is certainly faster. A layer's gain is that set with it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -153,13 +153,14 @@ def advise(
     processes: int = 1,
     before_s: float = 0.0,
     error: float = 0.0,
+    done: Callable[[int], object] = lambda runs: None,
 ) -> Advice:
     """Simulate every set of layers that the site can show. `before_s` comes before each first token; `error` is what
-    the models are known to miss."""
+    the models are known to miss. `done` is told how many simulations there are, after each of them."""
     shown = _shown(site)
     sets = [frozenset(each) for each in chain(*(combinations(shown, count) for count in range(len(shown) + 1)))]
     tasks = [(site, layers, seed) for layers in sets for seed in seeds]
-    results = iter(sweep.over(partial(_simulate, load, before_s), tasks, processes))
+    results = iter(sweep.over(partial(_simulate, load, before_s), tasks, processes, partial(done, len(tasks))))
     runs = {layers: [next(results) for _ in seeds] for layers in sets}
     named = {name_of(layers): each for layers, each in runs.items()}
     measured = Ttft({layers: [run[FIGURE] for run in each] for layers, each in runs.items()})

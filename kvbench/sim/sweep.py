@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
@@ -11,13 +11,27 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def over(function: Callable[[Task], Result], tasks: Sequence[Task], processes: int = 1) -> list[Result]:
-    """Results in the order of the tasks. `function` is one of a module, so that a spawned process finds it.
+def over(
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    processes: int = 1,
+    done: Callable[[], object] = lambda: None,
+) -> list[Result]:
+    """Results in the order of the tasks; `done` is called after each. `function` is one of a module, so that a spawned
+    process finds it.
 
     An error of a task is raised here; so is the death of a process, which is not waited for.
     """
     workers = min(processes, len(tasks))
     if workers <= 1:
-        return [function(task) for task in tasks]
+        return _told(map(function, tasks), done)
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        return list(pool.map(function, tasks))
+        return _told(pool.map(function, tasks), done)
+
+
+def _told(results: Iterable[Result], done: Callable[[], object]) -> list[Result]:
+    found = []
+    for result in results:
+        found.append(result)
+        done()
+    return found
