@@ -62,6 +62,7 @@ class FileIndex:
             self._take(change)
         self._fd: int | None = None
         self._log: BlockLog | None = None
+        self._first: list[bytes] | None = []  # changes that are written at once, when it takes its place
         with self._done_without_on_error():
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
             self._fd = os.open(self._unfinished, flags, 0o644)
@@ -91,8 +92,10 @@ class FileIndex:
     def replace(self) -> None:
         """Take the place of the index that was read."""
         with self._lock, self._done_without_on_error():
-            if self._log:
+            if self._log and self._first is not None:
+                self._log.append(b"".join(self._first))
                 self._unfinished.rename(self._directory / NAME)
+            self._first = None
         self._known.clear()
 
     def close(self) -> None:
@@ -134,7 +137,11 @@ class FileIndex:
             return
         blocks = self._slot_bytes // BLOCK_BYTES
         entries = tuple(Entry(page, slot * blocks, blocks) for slot, page in slots.items())
-        self._log.append(encode(Change(number, run_number(path), self._owner, entries, is_gone)))
+        data = encode(Change(number, run_number(path), self._owner, entries, is_gone))
+        if self._first is None:
+            self._log.append(data)
+        else:
+            self._first.append(data)
 
     @contextmanager
     def _done_without_on_error(self) -> Iterator[None]:
