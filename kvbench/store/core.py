@@ -122,8 +122,8 @@ class PageStore:
 
     @property
     def is_moving(self) -> bool:
-        """Whether pages are on their way to another node, or will be when the pace allows."""
-        return self._mover.is_moving
+        """Whether pages are on their way to another node, or may be when the pace allows."""
+        return self._mover.is_moving(self.directory)
 
     def holds(self, page: PageKey) -> bool:
         """Whether a read of the page would be a hit: it is stored on a node that is up."""

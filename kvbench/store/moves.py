@@ -51,6 +51,10 @@ class MoveSource:
         """What should be done next, to pages that are not `busy`; None: nothing at the moment."""
         return None
 
+    def has_more(self, directory: Directory) -> bool:
+        """Whether there are pages that it has yet to look at."""
+        return False
+
 
 class _Stage(Enum):
     COPY = "copy"
@@ -112,10 +116,9 @@ class Mover:
         """Whether nothing is under way, or waits for the budget."""
         return not self._tasks and self._held is None
 
-    @property
-    def is_moving(self) -> bool:
-        """Whether anything is under way, or will be when budget and guard allow."""
-        return not self.is_at_rest or self.wakes_at_ns is not None
+    def is_moving(self, directory: Directory) -> bool:
+        """Whether anything is under way, or may be when budget and guard allow."""
+        return not self.is_at_rest or any(source.has_more(directory) for source in self._sources)
 
     # ------------------------------------------------------------ what happens
 

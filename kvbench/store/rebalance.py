@@ -56,6 +56,9 @@ class Rebalance(MoveSource):
                 return step
         return None
 
+    def has_more(self, directory: Directory) -> bool:
+        return directory.cluster.epoch != self._epoch or bool(self._todo or self._later)
+
     def _units(self, directory: Directory) -> Iterable[Unit]:
         if self._unit == "page":
             return ((page,) for page in directory.pages())

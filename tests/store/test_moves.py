@@ -329,6 +329,17 @@ def test_a_new_pace_may_heed_the_ttft_or_nothing():
     assert copied(disks)
 
 
+def test_a_guard_that_holds_nothing_back_moves_nothing():
+    disks = filled(nodes=2)
+    disks.step(MovePace(ttft_limit_ns=10**9))
+    disks.step(FirstToken(950_000_000))
+    assert not disks.core.is_moving
+    disks.fail(1)
+    assert disks.core.is_moving  # nobody has looked yet whether there is anything to do
+    disks.settle()
+    assert not disks.core.is_moving and disks.core.moved_pages == 0
+
+
 def test_pages_that_are_where_they_belong_since_an_epoch_are_not_looked_at_before_the_next():
     placement, cluster = ByPage(Modulo()), ClusterView(2)
     core = PageStore(cluster, placement, mover=Mover([Rebalance(placement, since=cluster.epoch)]))
