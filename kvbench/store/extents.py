@@ -12,6 +12,7 @@ import ctypes
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 
@@ -108,7 +109,7 @@ class Extents:
             path.unlink()
         self.close()
         index = self._index = FileIndex(self.path, self._owner, self._slot_bytes, self._direct)
-        files = sorted(self.path.iterdir())
+        files = sorted(self.path.iterdir(), key=attrgetter("name"))  # paths are compared four times as slowly
         runs = [(path, self._run(path, index, look)) for path in files if run_number(path)]
         found = [tuple(page for page in pages if self._places[page][0] == path) for path, pages in runs]
         for path in files:
