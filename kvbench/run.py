@@ -52,7 +52,7 @@ def execute(folder: RunFolder, shapes: Mapping[str, ModelShape], observer: Obser
             observer.note("the journal's last line was torn; its step runs again")
         if ended := folder.survivors.end_all():
             observer.note(f"ended {ended} process(es) that had outlived the run")
-        with _claimed(folder) as claims:
+        with safety.alone_on(_nodes(folder)), _claimed(folder) as claims:
             folder.started()
             _Loop(folder, shapes, observer, claims).go()
 
@@ -183,6 +183,10 @@ def _relative_files(folder: Path, root: Path) -> tuple[str, ...]:
     return tuple(sorted(str(file.relative_to(root)) for file in folder.rglob("*") if file.is_file()))
 
 
+def _nodes(folder: RunFolder) -> list[Path]:
+    return [Path(node) for arm in folder.plan.target.arms if arm.storage for node in arm.storage.every_node]
+
+
 @contextmanager
 def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
     """Our folders on every arm's nodes, emptied of what a killed attempt left, and removed when the run is done.
@@ -190,8 +194,7 @@ def _claimed(folder: RunFolder) -> Iterator[dict[str, tuple[Path, ...]]]:
     Nodes that are block devices are held for ourselves meanwhile; what was written there stays.
     """
     safety.refuse(folder.plan)
-    kept = [arm.storage.every_node for arm in folder.plan.target.arms if arm.storage]
-    footings = safety.footings(Path(node) for nodes in kept for node in nodes)
+    footings = safety.footings(_nodes(folder))
     safety.check_footings(footings, folder.first_footings(footings))
     claims: dict[str, tuple[Path, ...]] = {}
     for arm in folder.plan.target.arms:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
 from pathlib import Path
 
 from kvbench import process
@@ -94,6 +96,23 @@ def claim(node: Path, run_id: str) -> Path:
     if not _ours(folder):
         raise KvbenchError(f"{folder} exists and was not made by kvbench", "move it away; kvbench will not touch it")
     return folder
+
+
+@contextmanager
+def alone_on(nodes: Iterable[Path]) -> Iterator[None]:
+    """Hold storage nodes against every other run on this machine; what is killed holds nothing any more.
+
+    By their names, in sockets that nobody can reach: an open file would keep a hook from unmounting them.
+    Raises KvbenchError when another run has one of them.
+    """
+    with ExitStack() as held:
+        for node in sorted({node.resolve() for node in nodes}):
+            name = held.enter_context(socket.socket(socket.AF_UNIX))
+            try:
+                name.bind(f"\0kvbench-{blake2b(os.fsencode(node), digest_size=16).hexdigest()}")
+            except OSError:
+                raise KvbenchError(f"another kvbench is measuring on {node}", "wait for it, or stop it") from None
+        yield
 
 
 def check_there(claims: Iterable[Path]) -> None:

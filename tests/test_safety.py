@@ -76,3 +76,14 @@ def test_a_device_is_its_own_file(tmp_path: Path) -> None:
     for device in (node for node in Path("/dev").glob("[vs]d[a-z]") if node.is_block_device()):
         assert safety.data_file(device, "fio.data") == device
         assert safety.claim(device, "run-1") == device
+
+
+def test_a_node_is_held_against_another_run_by_whatever_path_until_the_first_is_over(tmp_path: Path) -> None:
+    node, link = tmp_path / "node", tmp_path / "link"
+    node.mkdir()
+    link.symlink_to(node)
+    refused = pytest.raises(KvbenchError, match=f"another kvbench is measuring on {node}")
+    with safety.alone_on([node, node, tmp_path]), refused, safety.alone_on([link]):
+        pass
+    with safety.alone_on([link]):
+        pass
