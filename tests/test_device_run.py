@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loop_devices import loop_device
 from small_runs import execute
 
 from kvbench import content, plan, process, safety
@@ -57,15 +57,8 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def device(tmp_path: Path) -> Iterator[Path]:
-    backing = tmp_path / "backing"
-    with backing.open("wb") as file:
-        file.truncate(2**30)
-    try:
-        made = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no loop device can be made here: {error}")
-    yield Path(made.stdout.strip())
-    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
+    with loop_device(tmp_path / "backing", 2**30) as found:
+        yield found
 
 
 def a_plan(where: Path, storage: Storage, engine: Engine | None = None) -> tuple[Plan, content.Loaded]:

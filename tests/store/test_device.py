@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import random
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loop_devices import loop_device
 
 from kvbench.errors import KvbenchError
 from kvbench.store import blocklog, deviceindex, pagefile
@@ -369,27 +369,15 @@ def test_wherever_it_is_killed_what_was_acknowledged_is_there_and_no_space_leaks
 # ---------------------------------------------------------------- a real one
 
 
-@pytest.fixture
-def loop_device(tmp_path: Path) -> Iterator[Path]:
-    backing = tmp_path / "backing"
-    with backing.open("wb") as file:
-        file.truncate(16 * MIB)
-    try:
-        made = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no loop device can be made here: {error}")
-    yield Path(made.stdout.strip())
-    subprocess.run(["losetup", "--detach", made.stdout.strip()], check=True)
-
-
-def test_a_loop_device_keeps_pages_once_it_was_prepared(loop_device: Path) -> None:
-    with pytest.raises(KvbenchError, match="is a device that is no store of pages"), driving(loop_device):
-        pass
-    deviceindex.prepare(loop_device, "test")
-    with driving(loop_device, direct=True) as nodes:
-        assert nodes.write(*PAGES[:4]) is Status.OK
-        assert nodes.read(*PAGES[:4]) is Status.OK
-    with driving(loop_device, direct=True) as again:
-        assert again.found == [tuple(PAGES[:4])]
-        assert again.read(*PAGES[:4]) is Status.OK
-        assert again.faults == []
+def test_a_loop_device_keeps_pages_once_it_was_prepared(tmp_path: Path) -> None:
+    with loop_device(tmp_path / "backing", 16 * MIB) as device:
+        with pytest.raises(KvbenchError, match="is a device that is no store of pages"), driving(device):
+            pass
+        deviceindex.prepare(device, "test")
+        with driving(device, direct=True) as nodes:
+            assert nodes.write(*PAGES[:4]) is Status.OK
+            assert nodes.read(*PAGES[:4]) is Status.OK
+        with driving(device, direct=True) as again:
+            assert again.found == [tuple(PAGES[:4])]
+            assert again.read(*PAGES[:4]) is Status.OK
+            assert again.faults == []
