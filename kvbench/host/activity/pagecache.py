@@ -10,6 +10,7 @@ import ctypes
 import errno
 import mmap
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -177,14 +178,23 @@ def _mincore(descriptor: int) -> int:
 
 
 def _mappable(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Offset and size of what a file holds, page by page, in pieces small enough to be mapped. Holes hold nothing."""
-    end = os.fstat(descriptor).st_size
+    """Offset and size of what a file or device holds, page by page, in pieces small enough to be mapped."""
+    for begin, end in _extents(descriptor):
+        for piece in range(begin, end, _MAPPED_BYTES):
+            yield piece, min(_MAPPED_BYTES, end - piece)
+
+
+def _extents(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of all but the holes, which hold nothing. A block device has none, and cannot be asked for them."""
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+        yield 0, end
+        return
     hole = 0
     while (data := _next_data(descriptor, hole)) is not None:
-        offset = max(hole, data - data % mmap.PAGESIZE)
+        begin = max(hole, data - data % mmap.PAGESIZE)
         hole = min(end, -(-os.lseek(descriptor, data, os.SEEK_HOLE) // mmap.PAGESIZE) * mmap.PAGESIZE)
-        for piece in range(offset, hole, _MAPPED_BYTES):
-            yield piece, min(_MAPPED_BYTES, hole - piece)
+        yield begin, hole
 
 
 def _next_data(descriptor: int, offset: int) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loop_devices import loop_device
 
 from kvbench.errors import StepError
 from kvbench.host.activity import pagecache
@@ -60,6 +61,14 @@ def test_a_hole_of_a_tebibyte_before_the_data_does_not_matter(file: Path, method
     assert residency([file]).resident_bytes == 4 * 4096
     evict([file])
     assert residency([file]).resident_bytes == 0
+
+
+def test_a_block_device_is_looked_at_as_a_whole(tmp_path: Path, method: str) -> None:
+    """What is not a page store holds no bytes of ours, so that what is cached of it is no share of them."""
+    with loop_device(tmp_path / "disk", 64 * 4096) as device:
+        device.read_bytes()
+        assert residency([device]).share is None
+        assert evict([device]).why_incomplete == ""
 
 
 def test_a_file_larger_than_one_mapping_is_counted_whole(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
