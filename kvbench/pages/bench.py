@@ -204,7 +204,7 @@ def _claimed(place: Path, destroy_data: Sequence[str]) -> Iterator[Path]:
     rawdevice.refuse((place,), destroy_data)
     claimed = safety.claim(place, "bench")
     try:
-        with rawdevice.taken((claimed,)):
+        with safety.alone_on((place,)), rawdevice.taken((claimed,)):
             yield claimed
     finally:
         safety.release(claimed)

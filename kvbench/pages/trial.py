@@ -22,10 +22,10 @@ def run(
 ) -> dict[str, list[dict[str, float]]]:
     """The figures of every round of each strategy. `tell` is given a row for every request.
 
-    Raises KvbenchError where a node is no directory, or cannot be written to.
+    Raises KvbenchError where a node is no directory, cannot be written to, or is being measured by another run.
     """
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
-    with _claimed(place.nodes, run_id) as folders:
+    with safety.alone_on(place.nodes), _claimed(place.nodes, run_id) as folders:
         for number in range(rounds):
             turn = number % len(names)
             for name in (*names[turn:], *names[:turn]):
