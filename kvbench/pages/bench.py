@@ -202,12 +202,13 @@ def run(
 def _claimed(place: Path, destroy_data: Sequence[str]) -> Iterator[Path]:
     """Our folder there; or the device, which nobody else may take meanwhile."""
     rawdevice.refuse((place,), destroy_data)
-    claimed = safety.claim(place, "bench")
-    try:
-        with safety.alone_on((place,)), rawdevice.taken((claimed,)):
-            yield claimed
-    finally:
-        safety.release(claimed)
+    with safety.alone_on((place,)):
+        claimed = safety.claim(place, "bench")
+        try:
+            with rawdevice.taken((claimed,)):
+                yield claimed
+        finally:
+            safety.release(claimed)
 
 
 def _of_size(
