@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from kvbench.doctor import Line
 
 Folders = Annotated[
-    list[Path] | None, typer.Argument(metavar="DIR", help="Folders that a test would use; none: this one.")
+    list[Path] | None,
+    typer.Argument(metavar="DIR", help="Folders that a test would use; none: this one.", readable=False),
 ]
 _STYLES = {"OK": "green", "warn": "yellow", "missing": "red"}
 
