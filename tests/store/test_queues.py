@@ -116,7 +116,7 @@ def test_while_a_node_is_busy_reads_gather_and_then_go_in_the_order_in_which_the
 def test_reads_that_wait_for_a_node_that_goes_have_failed():
     store = store_with(run_pages=4, wait_ns=100)
     store.step(0, Arrive(1, "read", (A, B)))
-    assert store.step(5, NodeDown(0)) == [Finish(1, 5, Status.EIO, (A, B))]
+    assert store.step(5, NodeDown(0)) == [Finish(1, 5, Status.EIO, (A, B), (A, B))]
     assert store.step(100, Timer(0)) == []
 
 
