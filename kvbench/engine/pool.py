@@ -24,12 +24,15 @@ class Pool:
 
     async def add(self, directory: Path, pace: MovePace) -> int:
         """A node comes, and pages move to it; returns its number. Raises KvbenchError."""
-        _check_new(directory)
         async with self._adding:  # in a thread, since a busy disk would hold up every stream
-            node = await asyncio.to_thread(self.nodes.add, directory, self._rate_limit_bytes_per_s)
+            node = await asyncio.to_thread(self._add, directory)
         self._feed(pace)
         self._feed(NodeUp(node))
         return node
+
+    def _add(self, directory: Path) -> int:
+        _check_new(directory, self.nodes)
+        return self.nodes.add(directory, self._rate_limit_bytes_per_s)
 
     def fail(self, node: int, pace: MovePace) -> None:
         """A node is gone, and what it holds is no hit any more. Raises KvbenchError when there is no such node."""
@@ -41,12 +44,15 @@ class Pool:
         self._feed(NodeDown(node))
 
 
-def _check_new(directory: Path) -> None:
+def _check_new(directory: Path, nodes: RealNodes) -> None:
     if not directory.is_absolute() or "\0" in str(directory):
         raise KvbenchError(f"{str(directory)!r} is not an absolute path")
     try:
         is_empty = not directory.exists() or not any(directory.iterdir())
+        is_there = nodes.has(directory)  # it may hold no page yet
     except OSError as error:
         raise KvbenchError(f"cannot keep pages in {directory}: {error.strerror}") from None
     if not is_empty:
         raise KvbenchError(f"{directory} is not empty", "a node that comes brings no pages")
+    if is_there:
+        raise KvbenchError(f"{directory} is a node already")

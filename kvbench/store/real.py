@@ -274,6 +274,11 @@ class RealNodes:
         """A node comes; returns its number, which is the next. Raises KvbenchError as the constructor does."""
         return self._start(self._files(place), rate_limit_bytes_per_s)
 
+    def has(self, place: Path) -> bool:
+        """Whether a node keeps its pages there, by whatever path; one that is gone does not."""
+        nodes = [node.files.path for number, node in enumerate(self._nodes) if number not in self._gone]
+        return place.exists() and any(path.exists() and path.samefile(place) for path in nodes)
+
     def fail(self, node: int) -> None:
         """A node is gone: what has not begun there is not done any more, and nothing is copied from it."""
         self._gone.add(node)

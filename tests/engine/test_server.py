@@ -324,6 +324,19 @@ def test_a_change_of_nodes_that_cannot_be_is_refused_in_one_sentence(
         assert cached(client.complete()) == 0
 
 
+def test_a_directory_becomes_one_node_by_whatever_path_and_however_often_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    names = ["b", "link"] * 4
+    with engine(tmp_path / "a") as client, ThreadPoolExecutor(len(names)) as at_once:
+        replies = [
+            at_once.submit(client.ask, "POST", "/kvbench/nodes", {"add": str(tmp_path / name)})
+            for name in ("b", *names)
+        ]
+        assert sorted(reply.result()[0] for reply in replies) == [200] + [400] * len(names)
+        status, text = client.ask("POST", "/kvbench/nodes", {"add": str(tmp_path / "b")})
+        assert (status, json.loads(text)["error"]["message"]) == (400, f"{tmp_path / 'b'} is a node already")
+
+
 def test_an_engine_that_recomputes_has_no_nodes(recomputing: Client) -> None:
     status, text = recomputing.ask("POST", "/kvbench/nodes", {"fail": 0})
     assert (status, json.loads(text)["error"]["message"]) == (400, "this engine keeps no pages: it has no nodes")
