@@ -20,6 +20,7 @@ from kvbench.load.tls import TlsSession
 _SO_TIMESTAMPNS = 35  # Linux; Python's socket module does not name it
 _CONTROL_BYTES = socket.CMSG_SPACE(16)
 _READ_BYTES = 256 * 1024
+_AWAITED_BYTES = 32 * 1024  # at most: fits any receive window, and what lies there is then one read
 _WRITABLE = select.EPOLLOUT
 _TIMESPEC = struct.Struct("qq")
 
@@ -101,6 +102,7 @@ class Connection:
 
     def await_bytes(self, count: int) -> None:
         """Let the kernel tell of what comes when it is so many bytes, or the end; `catch_up` takes less."""
+        count = min(count, _AWAITED_BYTES)
         if count != self._awaited_bytes:
             self._awaited_bytes = count
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
@@ -188,14 +190,16 @@ class Connection:
         try:
             self._parser.feed(received)
         except NotHttp as error:
-            self._lost(str(error))
+            if not self._parser.complete:
+                self._lost(str(error))
+            self._parser.reusable = False  # else only what came after the reply is none: out of step, too
         if self._parser.complete:
             self._end()
 
     def _end(self) -> None:
         receiver, self._receiver = self._receiver, None
         self._parser.release()
-        if not self._parser.reusable:
+        if self._unsent or not self._parser.reusable:  # what is unsent would go before the next request
             self.close()
         if receiver is not None:
             receiver.on_end(self._stamp_ns, "")

@@ -31,6 +31,9 @@ class EventParser:
         if self._after_cr and piece:
             piece = piece.removeprefix(b"\n")
             self._after_cr = False
+        if self._begun and b"\n" not in piece and b"\r" not in piece:
+            self._tail += piece  # a long line is looked through once
+            return []
         text = self._tail + piece
         if not self._begun:
             if len(text) < len(_BOM) and _BOM.startswith(text):

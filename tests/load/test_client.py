@@ -6,8 +6,10 @@ import asyncio
 import json
 import ssl
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from random import Random
-from socket import socket
+from socket import SHUT_RDWR, socket
 from threading import Event
 
 import pytest
@@ -80,6 +82,13 @@ async def cut(reply: Reply) -> None:
 
 async def cut_before_anything(reply: Reply) -> None:
     reply.cut()
+
+
+async def words_after_the_end(reply: Reply) -> None:
+    reply.start()
+    reply.token()
+    reply.raw(b"0\r\n\r\nand more")
+    await reply.client_leaves()
 
 
 async def reset(reply: Reply) -> None:
@@ -235,6 +244,7 @@ async def too_few_tokens(reply: Reply) -> None:
         (empty, PATIENT, "empty", "without any text"),
         (cut, PATIENT, "truncated", "closed the connection; ended after 1 chunks"),
         (cut_before_anything, PATIENT, "truncated", "ended after 0 chunks"),
+        (words_after_the_end, PATIENT, "truncated", "ended after 1 chunks without [DONE]"),
         (reset, PATIENT, "truncated", "reset by peer"),
         (no_done_no_finish, PATIENT, "truncated", "without [DONE] or finish_reason"),
         (too_many_requests, PATIENT, "http_status", "HTTP 429: rate limited (Retry-After: 7)"),
@@ -289,6 +299,25 @@ def test_a_reply_that_ends_sooner_than_asked_is_not_waited_for_when_several_toke
         rows = run([served.url], requests(8, tokens=400), schedule.wave(8), PATIENT).rows
     assert {row.error_class for row in rows} == {"wrong_token_count"}
     assert clock.monotonic_ns() - began_ns < PATIENT.stall_s * 1e9
+
+
+def test_large_tokens_that_have_come_are_no_stall_when_several_tokens_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+
+    async def large(reply: Reply) -> None:
+        reply.start()
+        reply.token("x" * 60_000)
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        reply.token("x" * 2_000_000, "stop")
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    limits = Limits(connect_s=30, first_token_s=30, stall_s=1, total_s=60)
+    with serving(large) as served:
+        rows = run([served.url], requests(2, tokens=400), limits=limits, concurrency=64).rows
+    assert [row.error_class for row in rows] == ["wrong_token_count"] * 2
 
 
 def test_how_long_to_wait_has_a_column_and_nothing_is_sent_again():
@@ -459,6 +488,35 @@ def test_a_body_larger_than_the_sockets_buffer_arrives_whole():
     with serving(echo_length) as served:
         rows = run([served.url], [Request("r", prompts.completion_body("m", ids, 1))], schedule.wave(1), PATIENT).rows
     assert rows[0].prompt_tokens == 1_000_000
+
+
+def test_after_a_reply_that_came_before_the_whole_body_was_sent_another_connection_is_used():
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n"
+    heads = []
+
+    def refuse_unread(listening: socket) -> None:
+        with ExitStack() as held:  # nothing more is read from a connection, and none is closed
+            for _ in range(2):
+                connection = held.enter_context(listening.accept()[0])
+                heads.append(connection.recv(5))
+                connection.sendall(refusal)
+            done.wait()
+
+    done = Event()
+    load = [Request(name, bytes(32_000_000)) for name in ("r0", "r1")]
+    with socket() as listening, ThreadPoolExecutor() as server:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        server.submit(refuse_unread, listening)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        limits = Limits(connect_s=30, first_token_s=2, stall_s=30, total_s=60)
+        try:
+            rows = run([url], load, concurrency=1, limits=limits).rows
+        finally:
+            done.set()
+            listening.shutdown(SHUT_RDWR)
+    assert [(row.error_class, row.status) for row in rows] == [("http_status", 413)] * 2
+    assert heads == [b"POST "] * 2
 
 
 def test_tls_is_spoken_and_its_certificate_checked(tmp_path, monkeypatch):
