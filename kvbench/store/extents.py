@@ -106,7 +106,8 @@ class Extents:
         of their own.
         """
         for path in self.path.glob(f"*{pagefile.UNFINISHED}"):
-            path.unlink()
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
         self.close()
         index = self._index = FileIndex(self.path, self._owner, self._slot_bytes, self._direct)
         files = sorted(self.path.iterdir(), key=attrgetter("name"))  # paths are compared four times as slowly

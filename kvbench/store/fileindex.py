@@ -22,7 +22,7 @@ from kvbench.store.content import BLOCK_BYTES
 from kvbench.store.index import Change, Entry, decode, encode
 from kvbench.store.keys import PageKey
 
-NAME = "index"
+NAME = "kvbench-index"  # no file of anybody else's is called so, which would be written over
 
 Slots = Mapping[int, PageKey]  # of a file: what lies where
 
@@ -112,6 +112,8 @@ class FileIndex:
     def _read(self) -> Iterator[Change]:
         path = self._directory / NAME
         try:
+            if not path.is_file():  # a named pipe, for one, would be waited for
+                return
             buffer = pagefile.aligned_buffer(-(-path.stat().st_size // BLOCK_BYTES) * BLOCK_BYTES)
             count = pagefile.read(path, buffer, self._direct)
         except OSError:

@@ -200,6 +200,28 @@ def test_without_room_for_an_index_pages_are_written_and_found_by_their_headers(
     assert node.looking.files
 
 
+@pytest.mark.parametrize("name", [fileindex.NAME, f"{fileindex.NAME}{pagefile.UNFINISHED}"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("../precious")])
+def test_what_stands_in_the_place_of_an_index_costs_no_page_and_nothing_outside(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    directory, precious = tmp_path / "node", tmp_path / "precious"
+    precious.write_text("not ours")
+    lived(directory)
+    (directory / name).unlink(missing_ok=True)
+    make(directory / name)
+    assert Node(directory).found == LEFT
+    assert Node(directory).found == LEFT
+    assert precious.read_text() == "not ours"
+
+
+def test_a_file_of_a_name_that_others_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "index").write_text("not ours")
+    lived(tmp_path)
+    assert Node(tmp_path).found == LEFT
+    assert (tmp_path / "index").read_text() == "not ours"
+
+
 # ---------------------------------------------------------------- killed at every step
 
 
