@@ -130,7 +130,10 @@ def test_a_run_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pdf, "pdf", lambda html: b"")  # it takes seconds, and one is there
     assert command_line.kvbench("judge", "run").code == 0
     assert command_line.kvbench("report", "run", "--format", "md,csv,json").code == 0
-    assert "run" in command_line.kvbench("runs", "list", "--in", ".").out
+    listed = command_line.kvbench("runs", "list", "--in", ".").out
+    assert any(
+        line.startswith("run ") and line.endswith(")") for line in listed.splitlines()[2:]
+    )  # whole, by a path to copy
     stricter = tmp_path / "stricter.yaml"
     stricter.write_text(Path(GATE).read_text().replace("limit: 0.75", "limit: 0.5"))
     rejudged = command_line.kvbench("judge", "run", "--gate", str(stricter))

@@ -67,9 +67,9 @@ def list_runs(folder: Folder = RUNS, json: Json = None) -> None:
                 rows.append({"run": str(path), "gate": "", "target": "", "steps": "", "verdict": error.message})
     table = show.columns("run", "gate", "target", "steps", "verdict")
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(str(show.short(Path(row["run"]))), *list(row.values())[1:])
     if rows:
-        show.console.print(table, markup=False)
+        show.print_table(table)
     else:
         show.say(f"no runs in {folder}")
     show.write_json(rows, json)
