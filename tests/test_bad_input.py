@@ -367,8 +367,11 @@ def test_an_interrupted_run_says_so_and_is_resumed(
             time.sleep(0.01)
         child.send_signal(number)
         _, err = child.communicate(timeout=PATIENCE_S)
-    refuses(Said(child.returncode, "", err), INTERRUPTED, "interrupted; a run keeps what it measured", "kvbench resume")
+    refuses(
+        Said(child.returncode, "", err), INTERRUPTED, "interrupted; a run keeps what it measured", "kvbench resume run"
+    )
     assert list(Path("node").iterdir()) == []
     assert 0 < len(journal.read_bytes().splitlines()) < 80
     monkeypatch.setattr(os, "fsync", lambda fd: None)  # durability is specified elsewhere, and takes time
     assert kvbench("resume", "run").code == 0
+    assert "every step has been measured before" in kvbench("resume", "run").out

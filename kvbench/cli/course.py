@@ -105,11 +105,17 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     shapes = content.model_shapes()
     expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in folder.plan.steps}
     outlook = Outlook(folder.plan.steps, expected_s)
-    for measurement in folder.measurements():
-        if not measurement.error:  # else it is measured again
-            outlook.measured(measurement)
-    with show.Watch(outlook).live() as watch:
-        run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
+    measured = [one for one in folder.measurements() if not one.error]  # the others are measured again
+    for measurement in measured:
+        outlook.measured(measurement)
+    if len(measured) == len(folder.plan.steps):
+        show.note("every step has been measured before; only verdict and report are made again")
+    try:
+        with show.Watch(outlook).live() as watch:
+            run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
+    except BaseException as end:
+        end.add_note(f"kvbench resume {show.short(folder.path)}")  # which `main` prints when it was interrupted
+        raise
     code = finish(folder, json)
     if not folder.ended():
         folder.end("finished")

@@ -65,11 +65,9 @@ def main() -> NoReturn:
     except KvbenchError as error:
         print(f"kvbench: {error}", file=sys.stderr)
         code = error.exit_code
-    except _Interrupted:
-        print(
-            "kvbench: interrupted; a run keeps what it measured (kvbench runs list, kvbench resume RUN)",
-            file=sys.stderr,
-        )
+    except _Interrupted as interrupted:
+        goes_on = getattr(interrupted, "__notes__", ["kvbench runs list", "kvbench resume RUN"])
+        print(f"kvbench: interrupted; a run keeps what it measured\n  try: {', '.join(goes_on)}", file=sys.stderr)
         code = Exit.INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
