@@ -52,6 +52,7 @@ class FolderFacts:
     medium: Medium
     why_not_direct: str
     why_not_counted: str
+    exists: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,9 @@ def _cache_lines(facts: Facts) -> Iterator[Line]:
 
 
 def _folder_lines(folder: FolderFacts) -> Iterator[Line]:
+    if not folder.exists:  # what the folder above it lies on would say nothing of the storage
+        yield Line(f"folder {folder.path}", "missing", "does not exist", "mount the storage there, or correct the path")
+        return
     yield (
         Line(f"direct I/O in {folder.path}", "OK", "a direct write came back by a direct read")
         if not folder.why_not_direct
@@ -303,7 +307,7 @@ def _look_at(folder: Path) -> FolderFacts:
         read_counters(medium.devices)
     except StepError as error:
         why_not_counted = error.message
-    return FolderFacts(str(folder), medium, why_not_direct(folder), why_not_counted)
+    return FolderFacts(str(folder), medium, why_not_direct(folder), why_not_counted, folder.exists())
 
 
 def why_not_direct(folder: Path) -> str:

@@ -88,6 +88,14 @@ def test_every_folder_gets_its_own_lines() -> None:
     assert {"medium of /mnt/kv", "medium of /mnt/b"} <= set(subjects)
 
 
+def test_nothing_is_said_of_the_disk_above_a_folder_that_is_not_there() -> None:
+    lines = [
+        line for line in diagnose(replace(GOOD, folders=(replace(FOLDER, exists=False),))) if "/mnt/kv" in line.subject
+    ]
+    assert [(line.state, line.found) for line in lines] == [("missing", "does not exist")]
+    assert "mount" in lines[0].fix
+
+
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     assert why_not_direct(tmp_path / "gone") == "cannot write there: No such file or directory"
 
