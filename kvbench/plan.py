@@ -389,8 +389,12 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     lines += [f"  {line}" for line in decidable(plan)]
     lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:
-        lines += [f"  {step.id}: {cost(step, plan, shapes).seconds:.0f} s expected" for step in plan.steps]
+        lines += [f"  {step.id}: {_expected(cost(step, plan, shapes))}" for step in plan.steps]
     return lines
+
+
+def _expected(cost: Cost) -> str:
+    return f"{cost.seconds:.0f} s expected" if cost.seconds else "time and bytes known only in the run"
 
 
 def _overridden(override: Override) -> Iterator[str]:

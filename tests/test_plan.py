@@ -96,6 +96,11 @@ def test_the_summary_says_what_can_be_decided() -> None:
     assert any("destructive: nothing" in line for line in lines)
 
 
+def test_the_summary_gives_no_time_to_what_depends_on_a_capacity_that_is_not_known() -> None:
+    made = plan.make_plan(content.load_gate("G1"), TARGET, SHAPES, plan.Options(1))
+    assert "  verify-dut: time and bytes known only in the run" in plan.summary(made, SHAPES, steps=True)
+
+
 @pytest.mark.parametrize(
     ("arms", "message"),
     [
