@@ -9,7 +9,7 @@ from kvbench.judge.as_ordered import said
 from kvbench.model import GateStep, Outcome
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, number, text
-from kvbench.report.tables import metrics_by_step
+from kvbench.report.tables import metrics_by_step, told_by
 from kvbench.units import format_bytes
 
 Fact = Mapping[str, Any]
@@ -31,7 +31,7 @@ def inventory(gate_step: GateStep, run: Run) -> list[Section]:
     notes = [f"Arm {step.arm}: not measured: {measured.error}" for step, measured in taken if measured.error]
     absent = dict.fromkeys(why for _, fact in facts for why in fact["not_available"].values())
     notes += [f"Not available here: {'; '.join(absent)}."] if absent else []
-    return [Section("Inventory", gate_step.why, tables=tuple(filter(None, tables)), notes=tuple(notes))]
+    return [Section("Inventory", gate_step.why, tables=tuple(filter(None, tables)), notes=(*notes, *told_by(taken)))]
 
 
 _Columns = Sequence[tuple[str, Callable[[Fact], Entry]]]
@@ -194,7 +194,8 @@ def health(gate_step: GateStep, run: Run) -> list[Section]:
             shown = (m.facts.get(name, "")[:16] if m else "" for m in taken)
             rows.append((text(arm), text(label), *(code(digest or ABSENT) for digest in shown)))
     table = Table("Worst of each arm's drives", ("Arm", "Figure", *kinds), tuple(rows))
-    notes = () if rows else ("No step of this kind was measured.",)
+    looked = [step for kind in kinds for step in run.steps(kind)]
+    notes = told_by(looked) if rows else ("No step of this kind was measured.",)
     return [Section("Health and settings", gate_step.why, tables=(table,) if rows else (), notes=notes)]
 
 

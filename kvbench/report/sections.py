@@ -10,7 +10,7 @@ from kvbench.model import Finding, GateStep, Verdict
 from kvbench.report import acceptance, checkpoint, scaling, soak, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, text
-from kvbench.report.tables import all_metrics, metrics_by_step, notes_on
+from kvbench.report.tables import all_metrics, metrics_by_step, notes_on, told_by
 from kvbench.units import format_seconds, format_value
 
 _FIO_COLUMNS = (
@@ -55,7 +55,7 @@ def _environment(gate_step: GateStep, run: Run) -> list[Section]:
     rows += [(text(name), figure(metric)) for _, measured in taken for name, metric in measured.metrics.items()]
     tables = (Table("What the machine is", ("Fact", "Value"), tuple((key, _left(value)) for key, value in rows)),)
     return [
-        Section("Environment", gate_step.why, tables=tables if rows else (), notes=_untaken(taken)),
+        Section("Environment", gate_step.why, tables=tables if rows else (), notes=told_by(taken) or _untaken(taken)),
     ]
 
 

@@ -24,6 +24,12 @@ def notes_on(taken: Iterable[tuple[Step, Measurement]]) -> tuple[str, ...]:
     )
 
 
+def told_by(taken: Iterable[tuple[Step, Measurement]]) -> tuple[str, ...]:
+    """The raw files of steps whose tables name none in their rows, as a note."""
+    sources = dict.fromkeys(metric.source for _, measured in taken for metric in measured.metrics.values())
+    return (f"From {', '.join(filter(None, sources))}.",) if any(sources) else ()
+
+
 def metrics_by_step(title: str, note: str, columns: Columns, taken: Iterable[tuple[Step, Measurement]]) -> Table | None:
     """A row a step, a column a metric, and where the row's figures come from; None when there is no figure at all.
 

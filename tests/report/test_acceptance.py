@@ -112,7 +112,9 @@ def test_an_inventory_that_failed_says_why() -> None:
 
 def test_health_before_and_after_stand_side_by_side() -> None:
     before = measured(
-        "health-before", {"media_errors_total": Metric(0, "count", 1)}, facts={"settings_shown_digest": "a" * 64}
+        "health-before",
+        {"media_errors_total": Metric(0, "count", 1, "raw/health-before-dut/health.json")},
+        facts={"settings_shown_digest": "a" * 64},
     )
     after = measured("health-after", {"media_errors_total": Metric(None, "count", 0, "", "nvme0n1: gone")}, facts={})
     run = run_of(before, after)
@@ -122,6 +124,7 @@ def test_health_before_and_after_stand_side_by_side() -> None:
     told = {row[1].text: row[2:] for row in table.rows}
     assert [(entry.text, entry.note) for entry in told["Media errors"]] == [("0", ""), ("–", "nvme0n1: gone")]
     assert [entry.text for entry in told["Shown settings, SHA-256"]] == ["a" * 16, "–"]
+    assert section.notes == ("From raw/health-before-dut/health.json.",)
 
 
 def test_integrity_says_how_much_came_back_and_how_it_was_checked() -> None:
