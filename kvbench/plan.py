@@ -383,6 +383,8 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     ]
     for arm in plan.target.arms:
         where = ", ".join(arm.storage.nodes) if arm.storage else "no storage, computes again"
+        if arm.storage and arm.storage.rate_limit_bytes_per_s is not None:
+            where += f", throttled to {format_rate(arm.storage.rate_limit_bytes_per_s)} each"
         lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {arm.engine.model}")
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
     lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")

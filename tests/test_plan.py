@@ -96,6 +96,12 @@ def test_the_summary_says_what_can_be_decided() -> None:
     assert any("destructive: nothing" in line for line in lines)
 
 
+def test_the_summary_names_a_throttle() -> None:
+    dut = replace(DUT, storage=Storage(nodes=("/mnt/a", "/mnt/b"), rate_limit_bytes_per_s=2e8))
+    lines = plan.summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
+    assert any("/mnt/a, /mnt/b, throttled to 200 MB/s each; engine" in line for line in lines)
+
+
 def test_the_summary_gives_no_time_to_what_depends_on_a_capacity_that_is_not_known() -> None:
     made = plan.make_plan(content.load_gate("G1"), TARGET, SHAPES, plan.Options(1))
     assert "  verify-dut: time and bytes known only in the run" in plan.summary(made, SHAPES, steps=True)

@@ -62,7 +62,10 @@ def new(
     if made.target_file is None:
         show.say("no --target: a demonstration on this machine's disk, which accepts nothing")
     elif made.demonstration:
-        show.say("the target makes every verdict a demonstration; its gates open each other all the same")
+        show.say(
+            "the target makes every verdict a demonstration (emulated engine, recomputing baseline or throttled node); "
+            "its gates open each other all the same"
+        )
     _say_next(made, made.rungs())
 
 
