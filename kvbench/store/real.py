@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from queue import SimpleQueue
 from threading import BoundedSemaphore, Lock, Thread
 from types import TracebackType
 
 from kvbench import clock
+from kvbench.errors import KvbenchError
 from kvbench.store import pagefile
 from kvbench.store.content import BLOCK_BYTES, Fault, FaultKind, PageContent
 from kvbench.store.device import DevicePages
@@ -178,7 +180,7 @@ class RealNodes:
     nodes; workers beyond that fill or check pages meanwhile. Without `verify` what is read is not checked: for a
     benchmark of the driver alone. A rate limit is that of each node; or there is one for each, in their order.
     Raises KvbenchError when a directory cannot be written to or refuses direct I/O where `direct` asks for it, and when
-    a device was not made a store (`deviceindex.prepare`).
+    a device was not made a store (`deviceindex.prepare`), or a place is named twice.
     """
 
     def __init__(
@@ -208,6 +210,9 @@ class RealNodes:
         )
         self._abandoned = False
         self._gone: set[int] = set()
+        for place, other in combinations(places, 2):
+            if _same(place, other):
+                raise KvbenchError(f"{other} is {place} once more", "name each node once")
         limits = rate_limit_bytes_per_s
         if limits is None or isinstance(limits, int):
             limits = [limits] * len(places)
@@ -276,8 +281,8 @@ class RealNodes:
 
     def has(self, place: Path) -> bool:
         """Whether a node keeps its pages there, by whatever path; one that is gone does not."""
-        nodes = [node.files.path for number, node in enumerate(self._nodes) if number not in self._gone]
-        return place.exists() and any(path.exists() and path.samefile(place) for path in nodes)
+        nodes = (node.files.path for number, node in enumerate(self._nodes) if number not in self._gone)
+        return any(_same(path, place) for path in nodes)
 
     def fail(self, node: int) -> None:
         """A node is gone: what has not begun there is not done any more, and nothing is copied from it."""
@@ -352,6 +357,10 @@ class RealNodes:
         if self._on_fault:
             offset = piece.offset + fault.offset
             self._on_fault(FaultReport(key, node, piece.path, offset, fault.kind, fault.detail))
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one == other or (one.exists() and other.exists() and one.samefile(other))
 
 
 def _touched(command: Io) -> tuple[int, ...]:

@@ -366,6 +366,14 @@ def test_wherever_it_is_killed_what_was_acknowledged_is_there_and_no_space_leaks
     assert at > 12
 
 
+def test_a_place_that_is_named_twice_by_whatever_path_is_refused(device: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(device)
+    for twice in [(device, link), (tmp_path / "new", tmp_path / "new")]:
+        with pytest.raises(KvbenchError, match="once more"), driving(*twice):
+            pass
+
+
 # ---------------------------------------------------------------- a real one
 
 
