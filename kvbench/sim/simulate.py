@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from math import fsum, sqrt
 from pathlib import Path
@@ -62,7 +63,13 @@ class Source:
         """A workload draws its arrivals and lengths from the seed; a trace is what it is. Raises UsageError."""
         if not self.trace:
             return content.request_workload(self.workload).make(Random(seed))[: self.requests]
-        return trace.load(Path(self.trace))[: self.requests]
+        return _of_trace(self.trace)[: self.requests]
+
+
+@lru_cache(maxsize=1)
+def _of_trace(path: str) -> list[Turn]:
+    """Read once a process: simulations of the same trace follow each other."""
+    return trace.load(Path(path))
 
 
 @dataclass(frozen=True, slots=True)
