@@ -106,7 +106,7 @@ def alone_on(nodes: Iterable[Path]) -> Iterator[None]:
     Raises KvbenchError when another run has one of them.
     """
     with ExitStack() as held:
-        for node in sorted({node.resolve() for node in nodes}):
+        for node in sorted({os.path.realpath(node) for node in nodes}):  # `claim` refuses a loop of links
             name = held.enter_context(socket.socket(socket.AF_UNIX))
             try:
                 name.bind(f"\0kvbench-{blake2b(os.fsencode(node), digest_size=16).hexdigest()}")

@@ -87,3 +87,11 @@ def test_a_node_is_held_against_another_run_by_whatever_path_until_the_first_is_
         pass
     with safety.alone_on([link]):
         pass
+
+
+def test_a_link_that_leads_nowhere_is_no_directory_to_hold(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    refused = pytest.raises(KvbenchError, match=f"{loop} is not a directory")
+    with refused, safety.alone_on([loop]):
+        safety.claim(loop, "run-1")
