@@ -20,7 +20,7 @@ import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -281,6 +281,8 @@ def _event(document: dict[str, Any]) -> bytes:
 async def _parse(request: Request, kind: type[T]) -> T:
     try:
         return kind.model_validate_json(await request.body())
+    except ClientDisconnect:
+        raise HTTPException(400, "the request ended before its body did") from None  # for nobody: no word in the log
     except ValidationError as error:
         problem = max(error.errors(include_url=False), key=lambda problem: len(problem["loc"]))  # the most specific
         where = ".".join(str(part) for part in problem["loc"])

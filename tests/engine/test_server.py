@@ -174,6 +174,21 @@ def test_a_bad_request_gets_an_error_object(recomputing: Client, body: object, s
     assert message in json.loads(text)["error"]["message"]
 
 
+def test_a_client_that_leaves_within_its_body_is_no_error_of_the_engine() -> None:
+    sent: list[Any] = []
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": []}
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    with driver(_config(), StorageOptions()) as running:
+        asyncio.run(server.app(running)(scope, receive, send))
+    assert sent[0]["status"] == 400
+
+
 def test_many_streams_at_once_all_get_their_own_text(recomputing: Client) -> None:
     prompts = [[session, *PROMPT] for session in range(32)]
     with ThreadPoolExecutor(32) as pool:
