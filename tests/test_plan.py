@@ -72,6 +72,13 @@ def test_nodes_that_can_neither_come_nor_go_stay() -> None:
     assert scaled(replace(TARGET, arms=(replace(DUT, storage=Storage(("/dev/nvme0n1",))), BASE))) == []
 
 
+def test_a_gate_says_whether_nodes_come_or_fail() -> None:
+    loaded = content.load_gate("G3")
+    steps = tuple(replace(step, scaling=()) if step.id == "scaling" else step for step in loaded.gate.steps)
+    with pytest.raises(UsageError, match=r"step scaling: params\.scaling"):
+        plan.make_plan(replace(loaded, gate=replace(loaded.gate, steps=steps)), TARGET, SHAPES, plan.Options())
+
+
 def test_a_target_may_shorten_sessions() -> None:
     waves = [s for s in make(replace(TARGET, session_tokens=2049)).steps if s.kind == "wave"]
     assert {step.params["session_tokens"] for step in waves} == {2049}

@@ -99,7 +99,7 @@ class ScalingParams(ColdRecoveryParams):
     `move_share` paces what the pool moves then: of the bandwidth of the first wave. 0: as fast as it goes.
     """
 
-    scaling: Literal["add", "fail"] = "add"
+    scaling: Literal["add", "fail"] = field(kw_only=True)
     at_share: float = 0.5
     pool_nodes: Count = 4
     move_share: float = 0.1
