@@ -59,7 +59,7 @@ def unusable(plan: Plan) -> list[KvbenchError]:
     """
     nodes = dict.fromkeys(node for arm in plan.target.arms if arm.storage for node in arm.storage.every_node)
     return [
-        *(trouble for node in nodes if (trouble := _trouble(Path(node)))),
+        *(trouble for node in nodes if (trouble := _trouble(Path(node)) or _held(Path(node)))),
         *(
             KvbenchError(f"hook {name}: there is no program {argv[0]}", "correct `hooks` in the target")
             for name, argv in plan.target.hooks.items()
@@ -113,6 +113,14 @@ def alone_on(nodes: Iterable[Path]) -> Iterator[None]:
             except OSError:
                 raise KvbenchError(f"another kvbench is measuring on {node}", "wait for it, or stop it") from None
         yield
+
+
+def _held(node: Path) -> KvbenchError | None:
+    try:
+        with alone_on((node,)):
+            return None
+    except KvbenchError as error:
+        return error
 
 
 def check_there(claims: Iterable[Path]) -> None:

@@ -192,6 +192,13 @@ def test_a_bad_command_line(kvbench: Kvbench, args: tuple[str, ...], words: tupl
 # ---------------------------------------------------------------- what is wrong with the machine
 
 
+def test_storage_that_another_run_measures_on_is_refused_before_a_run_folder_is_made(kvbench: Kvbench) -> None:
+    there = files()
+    with safety.alone_on([Path("node")]):
+        refuses(kvbench(*RUN), ENVIRONMENT, "another kvbench is measuring on")
+    assert files() == there
+
+
 def test_nodes_that_are_missing_are_named_by_the_plan_and_refused_before_a_run_folder_is_made(kvbench: Kvbench) -> None:
     edit("target.yaml", '["node"]', '["node", "nowhere", "gate.yaml"]')
     there = files()
