@@ -49,6 +49,13 @@ class Run:
             if step.kind == kind and step.id in self.measurements
         ]
 
+    def cells(self, kind: str) -> dict[str, list[tuple[Step, Measurement]]]:
+        """The same by cell."""
+        found: dict[str, list[tuple[Step, Measurement]]] = {}
+        for step, measured in self.steps(kind):
+            found.setdefault(step.cell, []).append((step, measured))
+        return found
+
 
 # ---------------------------------------------------------------- what is on the pages
 

@@ -36,12 +36,7 @@ _CHANGE = (
 
 def sections(gate_step: GateStep, run: Run) -> list[Section]:
     """One for every cell of the step."""
-    taken = run.steps(gate_step.id)
-    return [_cell(gate_step, [pair for pair in taken if pair[0].cell == cell], run) for cell in _cells(taken)]
-
-
-def _cells(taken: Taken) -> list[str]:
-    return list(dict.fromkeys(step.cell for step, _ in taken))
+    return [_cell(gate_step, taken, run) for taken in run.cells(gate_step.id).values()]
 
 
 def _cell(gate_step: GateStep, taken: Taken, run: Run) -> Section:

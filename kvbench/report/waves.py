@@ -69,8 +69,7 @@ _TABLES: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
 def sections(gate_step: GateStep, run: Run) -> list[Section]:
     """A section for every cell of the step, then the scaling over concurrency where there are several."""
     taken = run.steps(gate_step.id)
-    cells = list(dict.fromkeys(step.cell for step, _ in taken))
-    built = [_cell(gate_step, cell, [pair for pair in taken if pair[0].cell == cell], run) for cell in cells]
+    built = [_cell(gate_step, cell, of_cell, run) for cell, of_cell in run.cells(gate_step.id).items()]
     if len({_concurrency(step) for step, _ in taken}) > 1:
         built.append(_scaling(gate_step, taken, run))
     return built
