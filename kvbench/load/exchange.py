@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 
 from kvbench.load.connection import Connection
@@ -52,7 +51,7 @@ class Exchange:
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
-        self._next_gathering = 1 if self._tokens_a_read > 1 and self.request.expected_completion_tokens else math.inf
+        self._gathers = self._tokens_a_read > 1 and bool(self.request.expected_completion_tokens)
 
     def send(self, connection: Connection) -> None:
         """Send the request; without `stream_options` where the server has refused them before."""
@@ -118,17 +117,17 @@ class Exchange:
             self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:
                 self._unread_ns = self.connection.unread_ns()
-        if self.reply.token_events >= self._next_gathering:
-            self._gather(len(piece) // len(payloads))
+        if self._gathers and self.reply.token_events:
+            self._gather()
 
-    def _gather(self, event_bytes: int) -> None:
-        """Await several tokens of this size at once, fewer of them towards the end."""
+    def _gather(self) -> None:
+        """Await several tokens at once, but the last by itself: they are counted at the least that they can take."""
         assert self.connection is not None
         chunks = (self.request.expected_completion_tokens or 0) / self.endpoint.tokens_a_chunk
-        left = int(chunks) - self.reply.token_events
-        together = max(1, min(self._tokens_a_read, left // 2))
-        self._next_gathering = self.reply.token_events + together
-        self.connection.await_bytes(together * event_bytes if together > 1 else 1)
+        before_last = int(chunks) - self.reply.token_events - 1
+        if self.reply.token_events == 1:
+            before_last //= 2  # the first may be larger than what follows
+        self.connection.await_bytes(max(1, min(self._tokens_a_read, before_last) * self.reply.least_event_bytes))
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:

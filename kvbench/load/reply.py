@@ -65,6 +65,11 @@ class Reply:
         return self.done_ns is not None or self.finish_reason != ""
 
     @property
+    def least_event_bytes(self) -> int:
+        """What an event with text takes at the least, going by the last one; 0 where that is not known."""
+        return len(self._before) + len(self._after)
+
+    @property
     def output_digest(self) -> str:
         """BLAKE2b of the joined text in UTF-8, as hexadecimal; "" for no text."""
         return blake2b(self._text, digest_size=16).hexdigest() if self._text else ""
