@@ -7,9 +7,12 @@ bytes per element, without the factor 2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
+
+from kvbench.model import Engine
 
 PAGE_TOKENS = 256  # tokens of one page (chunk), the default of the engines that store KV
 
@@ -67,7 +70,34 @@ def full_pages(prompt_tokens: int, page_tokens: int = PAGE_TOKENS) -> int:
     return max(0, prompt_tokens - 1) // page_tokens
 
 
-_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_ELEMENT_BYTES = {
+    **{"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2},
+    **{"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1},
+}
+_AS_THE_MODEL = "auto"
+
+
+def stored_shape(engine: Engine, shapes: Mapping[str, ModelShape]) -> ModelShape | None:
+    """The shape of an engine's model, its KV of the type that the engine is told; None when either is not known.
+
+    An engine is told by `--kv-cache-dtype`, else by `--dtype`, in its command or as a parameter of its recipe.
+    """
+    shape = shapes.get(engine.model)
+    words = (*engine.command, *engine.extra_args)
+    told = _flag(words, "--kv-cache-dtype") or _flag(words, "--dtype") or engine.parameters.get("dtype", "")
+    if shape is None or told in ("", _AS_THE_MODEL):
+        return shape
+    return replace(shape, kv_bytes_per_element=_ELEMENT_BYTES[told]) if told in _ELEMENT_BYTES else None
+
+
+def _flag(words: Sequence[str], name: str) -> str:
+    """What a command line gives a flag, in either spelling; "" for nothing and for `auto`."""
+    value = ""
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        flag, equals, attached = word.partition("=")
+        if flag == name:
+            value = attached if equals else following
+    return "" if value == _AS_THE_MODEL else value
 
 
 def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:

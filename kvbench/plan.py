@@ -13,10 +13,11 @@ from itertools import product
 from typing import Any
 
 import kvbench
+from kvbench import demonstration
 from kvbench.adapters import adapter
 from kvbench.content import Loaded, digest
 from kvbench.errors import UsageError
-from kvbench.kv import ModelShape
+from kvbench.kv import ModelShape, stored_shape
 from kvbench.model import (
     FORMAT_VERSION,
     Arm,
@@ -290,7 +291,7 @@ def _params(spec: ProbeSpec, params: Mapping[str, Any], where: str) -> Any:
 
 
 def _shape(arm: Arm | None, shapes: Mapping[str, ModelShape]) -> ModelShape | None:
-    return shapes.get(arm.engine.model) if arm else None
+    return stored_shape(arm.engine, shapes) if arm else None
 
 
 def _check_target(target: Target) -> None:
@@ -388,6 +389,10 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {arm.engine.model}")
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
     lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")
+    if basis := demonstration.of_plan(plan):
+        lines.append(
+            f"a demonstration, not an acceptance test: {', '.join(sorted(basis, key=demonstration.IN_ORDER.index))}"
+        )
     lines += [f"  {line}" for line in decidable(plan)]
     lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:

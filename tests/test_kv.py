@@ -1,10 +1,12 @@
 import json
+from typing import Any
 
 import pytest
 
 from kvbench.content import model_shapes
 from kvbench.errors import UsageError
-from kvbench.kv import full_pages
+from kvbench.kv import full_pages, stored_shape
+from kvbench.model import Engine
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,31 @@ def test_gqa_is_replicated_when_ranks_outnumber_its_heads() -> None:
 @pytest.mark.parametrize(("tokens", "pages"), [(0, 0), (1, 0), (256, 0), (257, 1), (2049, 8), (2048, 7)])
 def test_the_last_token_is_always_computed(tokens: int, pages: int) -> None:
     assert full_pages(tokens) == pages
+
+
+@pytest.mark.parametrize(
+    ("told", "bytes_per_token"),
+    [
+        ({}, 131_072),
+        ({"parameters": {"dtype": "auto"}}, 131_072),
+        ({"parameters": {"dtype": "float32"}}, 262_144),
+        ({"extra_args": ("--kv-cache-dtype", "fp8_e4m3")}, 65_536),
+        ({"extra_args": ("--kv-cache-dtype=fp8",), "parameters": {"dtype": "float32"}}, 65_536),
+        ({"extra_args": ("--kv-cache-dtype=auto",), "parameters": {"dtype": "float32"}}, 262_144),
+        ({"command": ("vllm", "serve", "m", "--dtype", "float32")}, 262_144),
+        ({"extra_args": ("--kv-cache-dtype", "fp8", "--kv-cache-dtype=bfloat16")}, 131_072),
+        ({"extra_args": ("--enforce-eager", "--kv-cache-dtype")}, 131_072),
+    ],
+)
+def test_kv_has_the_type_that_the_engine_is_told(told: dict[str, Any], bytes_per_token: int) -> None:
+    shape = stored_shape(Engine("launch", "llama-3.1-8b", **told), model_shapes())
+    assert shape is not None
+    assert shape.kv_bytes_per_token == bytes_per_token
+
+
+def test_the_size_of_kv_of_a_type_that_is_not_known_is_not_known() -> None:
+    assert stored_shape(Engine("launch", "llama-3.1-8b", parameters={"dtype": "int3"}), model_shapes()) is None
+    assert stored_shape(Engine("launch", "somebody/model"), model_shapes()) is None
 
 
 LLAMA = {

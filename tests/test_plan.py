@@ -97,10 +97,33 @@ def test_a_wave_costs_what_its_sessions_store() -> None:
     assert plan.cost(baseline, made, SHAPES).written_bytes == 0
 
 
+def test_a_throttled_node_takes_longer() -> None:
+    throttled = Storage(nodes=("/mnt/a", "/mnt/b"), rate_limit_bytes_per_s=50e6)
+    at_will, at_100_mb_per_s = (
+        sum(plan.cost(step, made, SHAPES).seconds for step in made.steps if step.cell == "c16" and step.arm == "dut")
+        for made in (make(), make(replace(TARGET, arms=(replace(DUT, storage=throttled), BASE))))
+    )
+    moved = sum(
+        2 * plan.cost(step, make(), SHAPES).written_bytes
+        for step in make().steps
+        if step.cell == "c16" and step.arm == "dut"
+    )
+    assert at_100_mb_per_s - at_will == pytest.approx(moved / 100e6 - moved / 1e9)
+
+
 def test_the_summary_says_what_can_be_decided() -> None:
     lines = plan.summary(make(), SHAPES)
     assert any(line.strip().startswith("ttft-reduction: asked <= 0.75") for line in lines)
     assert any("destructive: nothing" in line for line in lines)
+
+
+def test_the_summary_says_what_makes_it_a_demonstration() -> None:
+    assert "a demonstration, not an acceptance test: emulated engine, recompute baseline" in plan.summary(
+        make(), SHAPES
+    )
+    engine = Engine("openai", urls=("http://127.0.0.1:8000",))
+    arms = (replace(DUT, engine=engine), replace(BASE, engine=engine, kv="storage", storage=Storage(("/mnt/b",))))
+    assert not any("demonstration" in line for line in plan.summary(make(replace(TARGET, arms=arms)), SHAPES))
 
 
 def test_the_summary_names_a_throttle() -> None:

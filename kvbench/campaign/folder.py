@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kvbench import content, journal
+from kvbench import content, demonstration, journal
 from kvbench.campaign.carry import carried
 from kvbench.campaign.ladder import (
     LADDER,
@@ -29,7 +29,6 @@ from kvbench.campaign.ladder import (
     climb,
     commented_yaml,
     hindrance,
-    is_demonstration,
     party_of,
 )
 from kvbench.errors import KvbenchError, UsageError
@@ -77,7 +76,7 @@ class CampaignFolder:
 
     @property
     def demonstration(self) -> bool:
-        return self.target_file is None or is_demonstration(content.load_target(self.target_file))
+        return self.target_file is None or bool(demonstration.of_target(content.load_target(self.target_file)))
 
     @property
     def frozen(self) -> Frozen | None:

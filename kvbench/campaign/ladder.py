@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvbench.errors import UsageError
-from kvbench.model import Measurement, Outcome, Plan, Target, Verdict
+from kvbench.model import Measurement, Outcome, Plan, Verdict
 from kvbench.plan import remaining
 
 LADDER = ("G1", "G2", "G3", "G4")
@@ -110,16 +110,6 @@ class Rung:
 
 
 # ---------------------------------------------------------------- the ladder: pure
-
-
-def is_demonstration(target: Target) -> bool:
-    """Whether the target itself makes every verdict on it a demonstration (docs/method.md, The verdict)."""
-    return any(
-        arm.engine.kind == "emulated"
-        or (arm.role == "baseline" and arm.kv == "recompute")
-        or (arm.storage is not None and arm.storage.rate_limit_bytes_per_s is not None)
-        for arm in target.arms
-    )
 
 
 def shortfall(attempt: Attempt) -> str:

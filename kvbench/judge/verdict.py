@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from kvbench import lasting, wording
+from kvbench import demonstration, lasting, wording
 from kvbench.judge.cells import Run
 from kvbench.judge.rules import judge_check
 from kvbench.model import FORMAT_VERSION, Check, Finding, Measurement, Outcome, Plan, Verdict
@@ -24,7 +24,7 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     `rejudged` names the gate file that took the place of the plan's own, if one did.
     """
     run = Run(plan, measurements)
-    basis = tuple(_basis(run))
+    basis = tuple(sorted(_basis(run), key=demonstration.IN_ORDER.index))
     findings: list[Finding] = []
     warned: list[str] = []
     unjudged: list[str] = []
@@ -99,26 +99,18 @@ def _held_back(finding: Finding, lacking: Sequence[str]) -> Finding:
 
 # ---------------------------------------------------------------- what the verdict stands on
 
-_COMPARES = ("paired_log_ratio", "hourly_ratio")  # rules that hold the dut against the baseline
 
-
-def _basis(run: Run) -> Iterator[str]:
-    """What makes the run a demonstration, in the order of page one."""
-    arms = run.plan.target.arms
+def _basis(run: Run) -> set[str]:
+    """What makes the run a demonstration: what was known of it beforehand, and what it has shown."""
     bases = {row.measurement.basis for row in run.rows if row.measurement}
-    uses_engine = any(row.step.engine != "none" for row in run.rows)
-    if "emulated" in bases or (uses_engine and any(arm.engine.kind == "emulated" for arm in arms)):
-        yield "emulated engine"
+    shown = set()
+    if "emulated" in bases:
+        shown.add(demonstration.EMULATED)
     if "simulated" in bases:
-        yield "simulated"
-    if any(check.rule in _COMPARES for check in run.plan.gate.checks) and any(
-        arm.role == "baseline" and arm.kv == "recompute" for arm in arms
-    ):
-        yield "recompute baseline"
-    if "simulated" not in bases and _medium_is_unproven(run):
-        yield "medium unproven"
-    if any(arm.storage and arm.storage.rate_limit_bytes_per_s is not None for arm in arms):
-        yield "rate-limited node"
+        shown.add(demonstration.SIMULATED)
+    elif _medium_is_unproven(run):
+        shown.add(demonstration.UNPROVEN)
+    return demonstration.of_plan(run.plan) | shown
 
 
 def _medium_is_unproven(run: Run) -> bool:
@@ -209,10 +201,14 @@ def _why(outcome: Outcome, findings: Sequence[Finding], run: Run) -> str:
 
 def _why_passed(findings: Sequence[Finding], plan: Plan) -> str:
     """Those decide that equal arms would not pass."""
-    decides = {check.id for check in plan.gate.checks if check.rule in _COMPARES and _asks_for_a_gain(check)}
+    decides = {
+        check.id for check in plan.gate.checks if check.rule in demonstration.COMPARES and _asks_for_a_gain(check)
+    }
     deciding = [finding for finding in findings if finding.check in decides]
     if not deciding:
-        return f"all checks hold ({wording.count(len(findings), 'finding')})"
+        judged, checks = len({finding.check for finding in findings}), len(plan.gate.checks)
+        which = "all checks hold" if judged == checks else f"of {checks} checks {judged} could be judged, and hold"
+        return f"{which} ({wording.count(len(findings), 'finding')})"
     closest = min(deciding, key=_distance)
     return closest.reason + (f", the closest of the {len(deciding)} deciding figures" if len(deciding) > 1 else "")
 

@@ -102,7 +102,7 @@ def set_up(step: Step, context: Context, params: ColdRecoveryParams, waves: int 
     if arm is None or engine is None:
         raise StepError(f"step {step.id}: a wave needs an arm with an engine", "give the gate step `engine: restart`")
     params = replace(params, chunk_tokens=engine.chunk_tokens or params.chunk_tokens)
-    shape = content.model_shapes().get(arm.engine.model)
+    shape = kv.stored_shape(arm.engine, content.model_shapes())
     vocabulary = shape.vocabulary if shape else _UNKNOWN_VOCABULARY
     salt = _salt(step, context, arm)
     count = waves * params.concurrency

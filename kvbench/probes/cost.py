@@ -65,13 +65,13 @@ def verify(params: VerifyParams, arm: Arm | None, shape: kv.ModelShape | None) -
 
 def fio(params: FioParams, arm: Arm | None, shape: kv.ModelShape | None) -> Cost:
     """Of a profile that is not `time_based`, one pass over its size, or as far as its runtime lets it come."""
-    laid_out = params.size_bytes if params.lay_out else 0
-    driven = int(params.runtime_s * _ASSUMED_BYTES_PER_S)
+    laid_out, rate = params.size_bytes if params.lay_out else 0, _rate_bytes_per_s(arm)
+    driven = int(params.runtime_s * rate)
     if not int(params.options.get("time_based", 0)):
         driven = min(driven, params.size_bytes)
     direction = str(params.options.get("rw", "read"))
     return Cost(
-        seconds=(driven + laid_out) / _ASSUMED_BYTES_PER_S,
+        seconds=(driven + laid_out) / rate,
         written_bytes=laid_out + (driven if "write" in direction or "rw" in direction else 0),
         space_bytes=params.size_bytes,
         read_bytes=0 if direction in ("write", "randwrite") else driven,
@@ -91,7 +91,7 @@ def cold_recovery(params: ColdRecoveryParams, arm: Arm | None, shape: kv.ModelSh
     stored = pages * rank_bytes * arm.engine.tensor_parallel
     filler = _filler_bytes(arm)
     return Cost(
-        seconds=seconds + (2 * stored + filler) / _ASSUMED_BYTES_PER_S,
+        seconds=seconds + (2 * stored + filler) / _rate_bytes_per_s(arm),
         written_bytes=stored,
         space_bytes=stored + stored // 100,
         kept_bytes=filler,
@@ -105,11 +105,19 @@ def scaling(params: ScalingParams, arm: Arm | None, shape: kv.ModelShape | None)
     moved = once.space_bytes * 3 // 2
     return replace(
         once,
-        seconds=3 * once.seconds + (3 * moved - 2 * once.kept_bytes) / _ASSUMED_BYTES_PER_S,
+        seconds=3 * once.seconds + (3 * moved - 2 * once.kept_bytes) / _rate_bytes_per_s(arm),
         written_bytes=3 * once.written_bytes + moved,
         space_bytes=3 * once.space_bytes + moved,
         read_bytes=3 * once.read_bytes - 2 * once.kept_bytes + 2 * moved,
     )
+
+
+def _rate_bytes_per_s(arm: Arm | None) -> float:
+    """Of all nodes of an arm; a node that is throttled gives no more than that."""
+    storage = arm.storage if arm else None
+    if storage is None or storage.rate_limit_bytes_per_s is None:
+        return _ASSUMED_BYTES_PER_S
+    return min(_ASSUMED_BYTES_PER_S, storage.rate_limit_bytes_per_s * len(storage.nodes))
 
 
 def _filler_bytes(arm: Arm | None) -> int:

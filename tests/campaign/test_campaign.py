@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import DUT, LOCAL, RECOMPUTE, TARGET, make_measurement, make_plan, make_run
+from builders import make_measurement, make_plan, make_run
 from typer.testing import CliRunner, Result
 
 from kvbench import content, plan, run
@@ -28,7 +28,6 @@ from kvbench.campaign.ladder import (
     changes,
     climb,
     hindrance,
-    is_demonstration,
     shortfall,
     standing,
 )
@@ -36,7 +35,7 @@ from kvbench.cli.main import app
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.journal import RunFolder
 from kvbench.judge import verdict as judge
-from kvbench.model import Engine, Measurement, Metric, Outcome, Plan, Step, Storage, Verdict
+from kvbench.model import Measurement, Metric, Outcome, Plan, Step, Verdict
 from kvbench.report import summary
 from kvbench.report.render import Rendered
 
@@ -126,19 +125,6 @@ def test_independent_parties_climb_ladders_of_their_own() -> None:
 )
 def test_what_is_next_comes_with_its_command(climbed: list[Attempt], demonstration: bool, command: str) -> None:
     assert advice(rungs(*climbed, demonstration=demonstration), "", Path("joint"))[1] == command
-
-
-@pytest.mark.parametrize(
-    ("target", "demonstration"),
-    [
-        (TARGET, False),
-        (replace(TARGET, arms=(DUT, RECOMPUTE)), True),
-        (replace(TARGET, arms=(DUT, replace(LOCAL, engine=Engine()))), True),
-        (replace(TARGET, arms=(replace(DUT, storage=Storage(("/a",), rate_limit_bytes_per_s=10**9)), LOCAL)), True),
-    ],
-)
-def test_the_target_decides_whether_a_campaign_is_a_demonstration(target: Any, demonstration: bool) -> None:
-    assert is_demonstration(target) is demonstration
 
 
 def test_what_was_frozen_and_is_not_the_same_is_named() -> None:

@@ -1,0 +1,32 @@
+"""What makes a verdict a demonstration, as far as it is known before the run (docs/method.md, The verdict). Pure."""
+
+from __future__ import annotations
+
+from kvbench.model import Plan, Target
+
+EMULATED, SIMULATED, RECOMPUTE = "emulated engine", "simulated", "recompute baseline"
+UNPROVEN, THROTTLED = "medium unproven", "rate-limited node"
+IN_ORDER = (EMULATED, SIMULATED, RECOMPUTE, UNPROVEN, THROTTLED)  # of page one
+
+COMPARES = ("paired_log_ratio", "hourly_ratio")  # rules that hold the dut against the baseline
+
+
+def of_target(target: Target, uses_engine: bool = True, compares: bool = True) -> set[str]:
+    """What a target brings to a gate that uses engines, and that compares; the medium shows only in the run."""
+    found = set()
+    if uses_engine and any(arm.engine.kind == "emulated" for arm in target.arms):
+        found.add(EMULATED)
+    if compares and any(arm.role == "baseline" and arm.kv == "recompute" for arm in target.arms):
+        found.add(RECOMPUTE)
+    if any(arm.storage and arm.storage.rate_limit_bytes_per_s is not None for arm in target.arms):
+        found.add(THROTTLED)
+    return found
+
+
+def of_plan(plan: Plan) -> set[str]:
+    """The same of a target under one gate."""
+    return of_target(
+        plan.target,
+        uses_engine=any(step.engine != "none" for step in plan.steps),
+        compares=any(check.rule in COMPARES for check in plan.gate.checks),
+    )
