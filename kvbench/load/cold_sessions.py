@@ -29,7 +29,6 @@ _POLL_S = 0.1
 _WARM_UP_TOKENS = 32  # less than a page, so that nothing of it can be stored
 _STORED_SHARE = 0.99  # of the expected bytes: what remains is not worth waiting for, and will be found missing
 _STORE_QUIET_S = 10.0  # nothing more has been stored for so long: the engine will store nothing more
-_UNKNOWN_VOCABULARY = 30_000  # for a model that is not in models.yaml: ids that every current vocabulary has
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,9 @@ def set_up(step: Step, context: Context, params: ColdRecoveryParams, waves: int 
     if arm is None or engine is None:
         raise StepError(f"step {step.id}: a wave needs an arm with an engine", "give the gate step `engine: restart`")
     params = replace(params, chunk_tokens=engine.chunk_tokens or params.chunk_tokens)
-    shape = kv.stored_shape(arm.engine, content.model_shapes())
-    vocabulary = shape.vocabulary if shape else _UNKNOWN_VOCABULARY
+    shapes = content.model_shapes()
+    model, shape = shapes.get(arm.engine.model), kv.stored_shape(arm.engine, shapes)
+    vocabulary = model.vocabulary if model else prompts.UNKNOWN_VOCABULARY
     salt = _salt(step, context, arm)
     count = waves * params.concurrency
     sessions = prompts.session_prompts(step.seed, salt, count, params.session_tokens, vocabulary)

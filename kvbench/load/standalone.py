@@ -26,7 +26,6 @@ from kvbench.units import parse_seconds
 
 VERSION = 1  # of the JSON summary
 _QUANTILES = (50, 90, 99)
-_VOCABULARY = 30_000  # token ids that every current model has
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _BOTTLENECK_SHARE = 0.05  # of the median TTFT: above it the client's own error is no longer small
 _MORE_THAN_EVER = 1 << 40
@@ -152,7 +151,7 @@ def drive(
     if turns is not None:
         if load.path == _CHAT:
             raise UsageError("a workload is sent as token ids, to /v1/completions", "name the instance without a path")
-        made = replay(_sessions(turns, part), load.seed, load.model, _VOCABULARY)
+        made = replay(_sessions(turns, part), load.seed, load.model, vocabulary(load.model))
         return send(made.requests, made.due_offsets_ns)
     if load.rate_per_s is not None:
         count = load.requests or max(1, round(load.rate_per_s * (load.duration_s or 0)))
@@ -163,6 +162,16 @@ def drive(
         return send(list(_Requests(load, load.requests, part)), concurrency=concurrency)
     endless = _Requests(load, _MORE_THAN_EVER, part)
     return send(endless, concurrency=concurrency, duration_s=load.duration_s)
+
+
+def vocabulary(model: str) -> int:
+    """How many token ids a model has, which a folder's config.json says."""
+    if not Path(model).is_dir():
+        return prompts.UNKNOWN_VOCABULARY
+    from kvbench.engine.catalog import Shapes
+
+    shape = Shapes({}).get(model)
+    return shape.vocabulary if shape else prompts.UNKNOWN_VOCABULARY
 
 
 def _sessions(turns: Sequence[Turn], part: Part) -> list[Turn]:
@@ -177,6 +186,7 @@ class _Requests(Sequence[Request]):
 
     def __init__(self, load: Load, count: int, part: Part) -> None:
         self._load, self._places = load, range(part.number, count, part.of)
+        self._vocabulary = vocabulary(load.model)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -187,7 +197,7 @@ class _Requests(Sequence[Request]):
             text = prompts.session_text(load.seed, "load", place, load.prompt_tokens)
             body, prompt_tokens = prompts.chat_body(load.model, text, load.output_tokens), None
         else:
-            ids = prompts.session_prompt(load.seed, "load", place, load.prompt_tokens, _VOCABULARY)
+            ids = prompts.session_prompt(load.seed, "load", place, load.prompt_tokens, self._vocabulary)
             body, prompt_tokens = prompts.completion_body(load.model, ids, load.output_tokens), load.prompt_tokens
         return Request(
             f"{load.seed}-{place}",

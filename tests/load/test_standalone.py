@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from socket import socket
 
 import pytest
@@ -149,3 +150,12 @@ def test_options_that_contradict_each_other_are_refused_before_anything_is_sent(
     result = load("--url", "http://127.0.0.1:9", *arguments)
     assert isinstance(result.exception, UsageError)
     assert message in result.exception.message
+
+
+def test_token_ids_are_those_of_a_model_whose_folder_says_how_many_there_are(tmp_path: Path) -> None:
+    config = {
+        "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 64, "torch_dtype": "bfloat16", "vocab_size": 4096
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert standalone.vocabulary(str(tmp_path)) == 4096
+    assert standalone.vocabulary(str(tmp_path / "elsewhere")) == standalone.vocabulary("somebody/model") == 30_000
