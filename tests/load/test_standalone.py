@@ -154,8 +154,12 @@ def test_options_that_contradict_each_other_are_refused_before_anything_is_sent(
 
 def test_token_ids_are_those_of_a_model_whose_folder_says_how_many_there_are(tmp_path: Path) -> None:
     config = {
-        "num_hidden_layers": 1, "num_attention_heads": 1, "hidden_size": 64, "torch_dtype": "bfloat16", "vocab_size": 4096
-    }  # fmt: skip
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "hidden_size": 64,
+        "torch_dtype": "bfloat16",
+        "vocab_size": 4096,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert standalone.vocabulary(str(tmp_path)) == 4096
     assert standalone.vocabulary(str(tmp_path / "elsewhere")) == standalone.vocabulary("somebody/model") == 30_000
