@@ -165,8 +165,13 @@ class _Started:
             )
 
     def stop(self) -> None:
-        if self.pids and self._engine.stop_command:
-            process.run(self._engine.stop_command, env=self._engine.env)
+        try:
+            if self.pids and self._engine.stop_command:
+                process.run(self._engine.stop_command, env=self._engine.env)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
         patterns = self._launch.leftovers if self._launch else ()
         mapped = {file for pid in self.pids for file in process.mapped_files(pid)} if patterns else set()
         self.urls, self.pids = (), ()

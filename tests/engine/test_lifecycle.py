@@ -142,6 +142,16 @@ def test_a_command_that_does_not_become_healthy_is_quoted(tmp_path: Path, given:
         start(given, tmp_path)
 
 
+def test_an_engine_is_ended_where_its_stop_command_is_not_there(tmp_path: Path) -> None:
+    survivors = Survivors(tmp_path / "survivors")
+    with (
+        pytest.raises(StepError, match="cannot start no-such-stop"),
+        running(fake(stop_command=("no-such-stop",)), (tmp_path / "kv",), tmp_path, survivors) as engine,
+    ):
+        pids = engine.pids
+    assert all(map(gone, pids))
+
+
 # ---------------------------------------------------------------- launched by a recipe
 
 
