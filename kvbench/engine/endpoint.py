@@ -26,13 +26,13 @@ def base_url(url: str) -> str:
 
 def get(url: str, key: ApiKey = NO_KEY) -> str:
     """The body that is served there. Raises StepError when there is none."""
-    return _ask(urllib.request.Request(url), key)
+    return _ask(url, key)
 
 
 def post(url: str, key: ApiKey = NO_KEY, document: Mapping[str, Any] | None = None) -> str:
     """The answer to a POST of JSON, or an empty one. Raises StepError when there is none."""
     data = b"" if document is None else json.dumps(document).encode()
-    return _ask(urllib.request.Request(url, data=data, method="POST"), key)
+    return _ask(url, key, data)
 
 
 def answers(url: str) -> bool:
@@ -56,11 +56,11 @@ def model_names(url: str, key: ApiKey = NO_KEY) -> list[str]:
         ) from None
 
 
-def _ask(request: urllib.request.Request, key: ApiKey) -> str:
-    url = request.full_url
-    for name, value in key.headers.items():
-        request.add_unredirected_header(name, value)  # another host is not told
+def _ask(url: str, key: ApiKey, posted: bytes | None = None) -> str:
     try:
+        request = urllib.request.Request(url, posted)
+        for name, value in key.headers.items():
+            request.add_unredirected_header(name, value)  # another host is not told
         with _OPENER.open(request, timeout=_TIMEOUT_S) as response:
             return key.hide(response.read().decode(errors="replace"))  # what is kept as evidence, too
     except urllib.error.HTTPError as error:

@@ -34,13 +34,14 @@ class Endpoint:
     @classmethod
     def of(cls, url: str, key: ApiKey = NO_KEY) -> Endpoint:
         """Raises UsageError for what is not an http or https address."""
-        parts = urlsplit(url)
+        wrong = UsageError(f"{url!r} is not the address of an endpoint", "write it like http://127.0.0.1:8000")
         try:
+            parts = urlsplit(url)
             port = parts.port
         except ValueError:
-            port = -1
-        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise UsageError(f"{url!r} is not the address of an endpoint", "write it like http://127.0.0.1:8000")
+            raise wrong from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise wrong
         secure = parts.scheme == "https"
         tls = ssl.create_default_context() if secure else None
         authority = parts.netloc.rpartition("@")[2]

@@ -298,6 +298,7 @@ def test_an_endpoint_that_is_no_engine_is_named(tmp_path: Path, answer: bytes, m
     [
         (("http://127.0.0.1:1",), "cannot be reached: Connection refused"),
         (("file:///etc/passwd",), "is not the address of an engine"),
+        (("http://[::1:8000",), "Invalid IPv6 URL"),
         ((), "names no urls"),
     ],
 )

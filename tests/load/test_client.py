@@ -363,7 +363,9 @@ def test_a_closed_port_is_refused_and_was_never_sent_to():
     assert {(row.sent_ns, row.connect_ns, row.status) for row in rows} == {(None, None, None)}
 
 
-@pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/", "http://", "http://host:eighty", "nonsense"])
+@pytest.mark.parametrize(
+    "url", ["localhost:8000", "ftp://host/", "http://", "http://host:eighty", "http://[::1", "nonsense"]
+)
 def test_what_is_no_address_is_said_before_anything_is_sent(url):
     with pytest.raises(UsageError, match="not the address of an endpoint"):
         run([url], requests(1), schedule.wave(1))
