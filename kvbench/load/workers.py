@@ -4,6 +4,7 @@ merged, never figures of theirs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from itertools import chain
 from multiprocessing.connection import Connection, wait
@@ -34,7 +35,8 @@ def drive(
         for pipe in pipes:
             _receive(pipe)
         for pipe in pipes:
-            pipe.send(None)
+            with suppress(BrokenPipeError):  # the end of one that is gone is received below
+                pipe.send(None)
         working, latest = set(pipes), {}
         while working:
             for pipe in working.intersection(wait(list(working))):

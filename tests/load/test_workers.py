@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
+from multiprocessing import Pipe
 
 import pytest
 from load.server import answer_well, serving
@@ -101,5 +103,21 @@ def test_what_is_wrong_in_one_of_them_is_raised_by_the_one_who_asked():
 
 def test_one_that_ends_before_its_part_is_done_ends_the_load(monkeypatch):
     monkeypatch.setattr(workers, "_drive_part", chain)  # takes anything, does nothing
+    with pytest.raises(KvbenchError, match="ended before its part was done"):
+        workers.drive(replace(LOAD, urls=("http://127.0.0.1:9",)), None, NO_KEY, 2, lambda progress: None)
+
+
+def test_one_that_ends_when_it_is_ready_ends_the_load(monkeypatch):
+    @contextmanager
+    def in_parallel(function, arguments):
+        pipes = []
+        for _ in arguments:
+            ours, theirs = Pipe()
+            theirs.send(None)
+            theirs.close()
+            pipes.append(ours)
+        yield pipes
+
+    monkeypatch.setattr(workers.process, "in_parallel", in_parallel)
     with pytest.raises(KvbenchError, match="ended before its part was done"):
         workers.drive(replace(LOAD, urls=("http://127.0.0.1:9",)), None, NO_KEY, 2, lambda progress: None)
