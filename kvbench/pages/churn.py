@@ -142,8 +142,8 @@ def measure(step: Step, context: Context) -> Measured:
     pressure, first_io_ns = read_pressure(), clock.monotonic_ns()
     _drive(going)
     end_ns = clock.monotonic_ns()
-    full_ns = _full_ns(going)
     hooked = going.hook.ended() if going.hook else ()
+    full_ns = _full_ns(going)
     faults = (*hooked, *marked(context.run_dir, full_ns, end_ns))
     seen = figures.Seen(
         began_ns=began_ns,
@@ -220,11 +220,12 @@ def _drive(going: _Slice) -> None:
         compressible_share=params.compressible_share,
     ) as nodes:
         going.drive(nodes)
-    if going.why_stopped:
-        raise StepError(going.why_stopped, "make room on the storage, or lower working_set_bytes")
 
 
 def _full_ns(going: _Slice) -> int:
+    """When the turnover began. Raises StepError when it did not, or was stopped."""
+    if going.why_stopped:
+        raise StepError(going.why_stopped, "make room on the storage, or lower working_set_bytes")
     if going.full_ns is None:
         kept = format_bytes(going.params.kept_bytes(going.storage))
         raise StepError(

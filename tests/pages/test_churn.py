@@ -134,6 +134,24 @@ def test_a_working_set_that_is_not_written_in_time_is_said(context: Context) -> 
         churn.measure(step_of(slice_s=0.01, working_set_bytes=2000 * PAGE_BYTES), context)
 
 
+def test_a_slice_that_comes_to_nothing_waits_for_its_hook(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driven, undone, drive = tmp_path / "driven", tmp_path / "undone", churn._drive
+    monkeypatch.setattr(churn, "_drive", lambda going: (drive(going), driven.touch()))
+    code = f"""
+import pathlib, time
+while not pathlib.Path({str(driven)!r}).exists():
+    time.sleep(0.01)
+pathlib.Path({str(undone)!r}).touch()
+"""
+    with pytest.raises(StepError, match="was not written within the slice"):
+        churn.measure(
+            step_of(hook="fault_x", slice_s=0.01, working_set_bytes=2000 * PAGE_BYTES), with_hook(context, code)
+        )
+    assert undone.exists()
+
+
 def test_an_io_that_never_ends_does_not_hold_the_run_for_ever(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
