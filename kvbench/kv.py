@@ -104,10 +104,10 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
     """The shape that a model's config.json states, as far as KV needs it: the fields of a roofline are 0.
 
     KV is taken to have the type of the weights, as engines do unless they are told otherwise.
-    Raises ValueError that names the field which is missing or not known.
+    Raises ValueError that names the field which is missing or not known, or says what is wrong.
     """
-    own = config.get("text_config", config)  # of a model that also sees
     try:
+        own = config.get("text_config", config)  # of a model that also sees
         heads = int(own["num_attention_heads"])
         dtype = str(own.get("dtype") or own["torch_dtype"])
         return ModelShape(
@@ -126,4 +126,6 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
             vocabulary=int(own["vocab_size"]),
         )
     except KeyError as error:
-        raise ValueError(f"{name}/config.json: {error} is missing or not known, so the size of its KV is not") from None
+        raise ValueError(f"{error} is missing or not known, so the size of its KV is not") from None
+    except (AttributeError, TypeError, ZeroDivisionError) as error:
+        raise ValueError(f"not a model's: {error}") from None

@@ -111,5 +111,20 @@ def test_a_config_that_does_not_say_how_large_kv_is_is_refused(tmp_path, lost):
         model_shapes().get(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"text_config": null}',
+        *(json.dumps(LLAMA | {"num_attention_heads": wrong}) for wrong in (None, 0, "x")),
+    ],
+)
+def test_a_config_that_is_no_model_s_is_refused_by_its_name(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UsageError, match=r"config\.json"):
+        model_shapes().get(str(tmp_path))
+
+
 def test_a_folder_without_a_config_is_no_model(tmp_path):
     assert model_shapes().get(str(tmp_path)) is None

@@ -41,7 +41,7 @@ class Shapes(Mapping[str, ModelShape]):
         try:
             return shape_of_config(json.loads(config.read_text()), name)
         except ValueError as error:
-            raise UsageError(str(error), "name a model of workloads/models.yaml that has its shape") from None
+            raise UsageError(f"{config}: {error}", "name a model of workloads/models.yaml that has its shape") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)
