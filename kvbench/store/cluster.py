@@ -21,6 +21,7 @@ class ClusterView:
     `up`        nodes that answer.
     `weights`   a node's share of the pages, relative to the others'; 1 at first.
     `stored`    pages that take room on a node: those that are being written to it or deleted from it too.
+    `target_weight`, `target_pages`: the sums of those two over the nodes that KV pages are placed on.
     `in_flight` I/Os that a node has been given and not answered.
     `epoch`     grows whenever `targets` or `weights` change: what was computed from them is stale then.
     """
@@ -48,16 +49,6 @@ class ClusterView:
     def targets(self, role: Role = Role.KV) -> tuple[int, ...]:
         """The nodes of a role that take new pages, in order: up, and not about to leave."""
         return self._targets[role]
-
-    @property
-    def target_weight(self) -> float:
-        """The sum of the weights of the nodes that KV pages are placed on."""
-        return self._target_weight
-
-    @property
-    def target_pages(self) -> int:
-        """The pages that are stored on those nodes."""
-        return self._target_pages
 
     def room(self, role: Role) -> int:
         """How many pages more the nodes of a role may hold."""
@@ -104,12 +95,12 @@ class ClusterView:
         self.stored[node] += pages
         self._role_pages[self.roles[node]] += pages
         if node in self._kv_targets:
-            self._target_pages += pages
+            self.target_pages += pages
 
     def _changed(self) -> None:
         self.epoch += 1
         there = [node for node in range(self.nodes) if node in self.up and node not in self.leaving]
         self._targets = {role: tuple(node for node in there if self.roles[node] is role) for role in Role}
         self._kv_targets = frozenset(self._targets[Role.KV])
-        self._target_weight = sum(self.weights[node] for node in self._kv_targets)
-        self._target_pages = sum(self.stored[node] for node in self._kv_targets)
+        self.target_weight = sum(self.weights[node] for node in self._kv_targets)
+        self.target_pages = sum(self.stored[node] for node in self._kv_targets)
