@@ -75,7 +75,7 @@ class Ring:
             yield self._owners[(start + step) % len(self._owners)]
 
     def _build(self, cluster: ClusterView) -> None:
-        if self._built_for and self._built_for[0] is cluster and self._built_for[1] == cluster.epoch:
+        if self._built_for == (cluster, cluster.epoch):
             return
         self._built_for = cluster, cluster.epoch
         pairs = sorted(
@@ -145,7 +145,7 @@ class Rendezvous:
         targets = cluster.targets()
         if not targets:
             return None
-        if not self._built_for or self._built_for[0] is not cluster or self._built_for[1] != cluster.epoch:
+        if self._built_for != (cluster, cluster.epoch):
             self._built_for = cluster, cluster.epoch
             self._hashes = np.array([_hashes(self._seed, node, 0)[0] for node in targets], dtype=np.uint64)
             self._weights = np.array([cluster.weights[node] for node in targets])

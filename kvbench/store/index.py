@@ -17,7 +17,6 @@ import xxhash
 from kvbench.store.keys import PageKey
 
 FORMAT_VERSION = 1
-OWNER_BYTES = 8
 
 _HEAD = struct.Struct("<HHIQQ8s")  # version, is gone, pages, number, file, owner
 _ENTRY = struct.Struct("<16sIIQ")  # digest, rank, blocks, first block
