@@ -12,6 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from kvbench.store.cluster import ClusterView
 from kvbench.store.directory import Directory
 from kvbench.store.keys import PageKey
 from kvbench.store.pace import TokenBucket, TtftGuard
@@ -100,7 +101,7 @@ class Mover:
         guard: TtftGuard | None = None,
     ) -> None:
         self.counters = MoveCounters()
-        self.busy: dict[PageKey, int] = {}  # pages under way → their task
+        self.busy: set[PageKey] = set()  # pages under way
         self.ended: list[PageKey] = []  # pages that are under way no more; the core takes them
         self.wakes_at_ns: int | None = None  # when the budget or the guard lets the next step begin
         self._sources, self._page_bytes, self._depth = sources, page_bytes, depth
@@ -236,7 +237,7 @@ class Mover:
         number = self._next_task
         self._next_task += 1
         self._tasks[number] = task
-        self.busy.update(dict.fromkeys(task.pages, number))
+        self.busy.update(task.pages)
         return number
 
     def _put(self, number: int, task: _Task, stage: _Stage, action: Action, queues: Queues) -> None:
@@ -284,8 +285,7 @@ class Mover:
 
     def _end(self, number: int, task: _Task) -> None:
         del self._tasks[number]
-        for page in task.pages:
-            del self.busy[page]
+        self.busy.difference_update(task.pages)
         self.ended += task.pages
 
 
@@ -298,6 +298,11 @@ class _Either:
         return page in self.one or page in self.other
 
 
+def has_room(move: Move, cluster: ClusterView) -> bool:
+    """Whether the pages fit at the target."""
+    return cluster.room(cluster.roles[move.target]) >= len(move.pages)
+
+
 def _is_safe(drop: Drop, directory: Directory, busy: Container[PageKey]) -> bool:
     """Whether the copy is there, and is not the last one unless it may be."""
     live = directory.live(drop.page)
@@ -306,11 +311,9 @@ def _is_safe(drop: Drop, directory: Directory, busy: Container[PageKey]) -> bool
 
 def _is_sound(move: Move, directory: Directory, busy: Container[PageKey]) -> bool:
     """Whether the pages are at the source, not at the target, and fit there."""
-    cluster = directory.cluster
-    has_room = cluster.room(cluster.roles[move.target]) >= len(move.pages)
     return (
-        has_room
-        and move.target in cluster.up
+        has_room(move, directory.cluster)
+        and move.target in directory.cluster.up
         and all(
             page not in busy and move.source in directory.live(page) and move.target not in directory.replicas(page)
             for page in move.pages

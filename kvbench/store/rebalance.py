@@ -7,10 +7,10 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import Literal
 
-from kvbench.store.cluster import ClusterView, Role
+from kvbench.store.cluster import Role
 from kvbench.store.directory import Directory
 from kvbench.store.keys import PageKey
-from kvbench.store.moves import Drop, Move, MoveSource
+from kvbench.store.moves import Drop, Move, MoveSource, has_room
 from kvbench.store.placement import Strategy
 
 Unit = tuple[PageKey, ...]
@@ -49,7 +49,7 @@ class Rebalance(MoveSource):
             if len(free) < len(unit):
                 self._later.append(tuple(page for page in unit if page in busy))
             step = self._first_step(free, directory)
-            if isinstance(step, Move) and not _has_room(step, directory.cluster):
+            if isinstance(step, Move) and not has_room(step, directory.cluster):
                 self._todo.appendleft(step.pages)
                 return None
             if step:
@@ -109,7 +109,3 @@ class Rebalance(MoveSource):
 
 def _way(move: Move) -> tuple[int, int, bool]:
     return move.source, move.target, move.keeps_source
-
-
-def _has_room(move: Move, cluster: ClusterView) -> bool:
-    return cluster.room(cluster.roles[move.target]) >= len(move.pages)
