@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from kvbench.store.decay import DecayedHistogram
 
+_NEAR = 0.9  # of the limit of a TTFT
+_HALF_LIFE_NS = 5 * 10**9
+
 
 class TokenBucket:
     """At most `burst_bytes` + `bytes_per_s` × t in any time t.
@@ -36,24 +39,16 @@ class TokenBucket:
 class TtftGuard:
     """Holds background work back while the TTFT is near its limit.
 
-    Near: a quantile of the recent TTFTs, which lose half their weight every `half_life_ns`, is at `near` × the limit
-    or above. Work goes on `hold_ns` after the last TTFT at which that was so; without requests nobody is disturbed.
+    Near: the median of the recent TTFTs, which lose half their weight every 5 s, is at 0.9 × the limit or above.
+    Work goes on `hold_ns` after the last TTFT at which that was so; without requests nobody is disturbed.
     """
 
-    def __init__(
-        self,
-        limit_ns: int,
-        *,
-        near: float = 0.9,
-        quantile: float = 0.5,
-        half_life_ns: int = 5 * 10**9,
-        hold_ns: int = 10**9,
-    ) -> None:
-        self._near_ns, self._quantile, self._hold_ns = near * limit_ns, quantile, hold_ns
-        self._recent = DecayedHistogram(half_life_ns)
+    def __init__(self, limit_ns: int, *, hold_ns: int = 10**9) -> None:
+        self._near_ns, self._hold_ns = _NEAR * limit_ns, hold_ns
+        self._recent = DecayedHistogram(_HALF_LIFE_NS)
         self.free_at_ns = 0
 
     def first_token(self, now_ns: int, ttft_ns: int) -> None:
         self._recent.add(now_ns, ttft_ns)
-        if self._recent.quantile(self._quantile) >= self._near_ns:
+        if self._recent.quantile(0.5) >= self._near_ns:
             self.free_at_ns = now_ns + self._hold_ns
