@@ -11,8 +11,6 @@ from kvbench.store.core import PageStore
 from kvbench.store.protocol import Done, Event, Finish, Io, SetTimer, Timer
 from kvbench.store.real import RealNodes
 
-_FOREVER_S = 3600.0
-
 
 class Driver:
     """`events` is what the nodes put their `Done` into. `on_io` sees every I/O as it goes out.
@@ -49,9 +47,9 @@ class Driver:
     def wait(self, until_ns: int | None = None) -> list[Finish]:
         """Wait for the next I/O that ends, or the next timer, and take it in; until a moment, if there is one."""
         wakes_ns = [at_ns for at_ns, _ in self._timers[:1]] + ([until_ns] if until_ns is not None else [])
-        left_s = (min(wakes_ns) - clock.monotonic_ns()) / 1e9 if wakes_ns else _FOREVER_S
+        left_s = max(0.0, (min(wakes_ns) - clock.monotonic_ns()) / 1e9) if wakes_ns else None
         try:
-            done = self._events.get(timeout=left_s) if left_s > 0 else self._events.get_nowait()
+            done = self._events.get(timeout=left_s)
         except Empty:
             is_due = self._timers and self._timers[0][0] == min(wakes_ns)
             return self.give(Timer(heappop(self._timers)[1])) if is_due else []
