@@ -18,7 +18,7 @@ from typing import Any
 
 from kvbench import clock, stats
 from kvbench.pages.prefill import Prefill
-from kvbench.pages.site import Site, page_named
+from kvbench.pages.site import Site
 from kvbench.sim import strategies
 from kvbench.sim.serving import IoWatch, Seen
 from kvbench.sim.site import event
@@ -221,7 +221,7 @@ class Round:
         """Write the next page of a checkpoint."""
         self._writes += 1
         self._saves.add(-self._writes)
-        page = page_named(f"{self._seed}/checkpoint/{self._writes}")
+        page = PageKey.named(f"{self._seed}/checkpoint/{self._writes}")
         self._note(self._driver.give(Arrive(-self._writes, "checkpoint", (page,))))
 
     def _note(self, finished: Sequence[Finish]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from math import exp
 from pathlib import Path
 from random import Random
@@ -16,7 +15,7 @@ from kvbench.errors import UsageError
 from kvbench.sim.site import Happening, SlowNodes
 from kvbench.sim.strategies import Background
 from kvbench.store.cluster import ClusterView, Role
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 from kvbench.units import Count, RateBytes, Seconds, SizeBytes
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
@@ -56,7 +55,7 @@ class Load:
     def session(self, number: int, seed: int = 0) -> tuple[PageKey, ...]:
         factor = exp(Random(f"{seed}/{number}").gauss(0.0, self.spread)) if self.spread else 1.0
         pages = max(1, round(self.pages * min(factor, _LONGEST)))
-        return tuple(page_named(f"{seed}/{number}/{page}") for page in range(pages))
+        return tuple(PageKey.named(f"{seed}/{number}/{page}") for page in range(pages))
 
     def order(self, seed: int) -> list[int]:
         """In which sessions are written: what is read most does not come first."""
@@ -66,10 +65,6 @@ class Load:
         """The sessions that are read, in order."""
         weights = [(1 + number) ** -self.skew for number in range(self.sessions)]
         return rng.choices(range(self.sessions), weights, k=self.reads)
-
-
-def page_named(name: str) -> PageKey:
-    return PageKey(blake2b(name.encode(), digest_size=DIGEST_BYTES).digest(), 0)
 
 
 @dataclass(frozen=True, slots=True)

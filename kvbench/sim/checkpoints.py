@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from kvbench.sim.agenda import Agenda
-from kvbench.store.keys import DIGEST_BYTES, PageKey
+from kvbench.store.keys import PageKey
 from kvbench.store.protocol import Arrive
 from kvbench.units import Seconds, SizeBytes
 
@@ -68,5 +67,5 @@ class CheckpointWriters:
     def _write(self) -> None:
         if self._begun < self._end:
             self._begun += 1
-            digest = blake2b(f"checkpoint {self._begun}".encode(), digest_size=DIGEST_BYTES).digest()
-            self._give(Arrive(-self._begun, "checkpoint", (PageKey(digest, 0),)))
+            page = PageKey.named(f"checkpoint {self._begun}")
+            self._give(Arrive(-self._begun, "checkpoint", (page,)))

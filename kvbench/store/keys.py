@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-DIGEST_BYTES = 16
+_DIGEST_BYTES = 16
 
 _FILE_NAME = re.compile(r"([0-9a-f]{32})\.r(0|[1-9][0-9]{0,8})\Z")
 
@@ -63,4 +63,4 @@ def prefix_of(digests: Sequence[bytes], depth: int) -> bytes:
 
 
 def _digest(data: bytes) -> bytes:
-    return blake2b(data, digest_size=DIGEST_BYTES).digest()
+    return blake2b(data, digest_size=_DIGEST_BYTES).digest()
