@@ -12,10 +12,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
-from math import exp, log
 from pathlib import Path
+from statistics import geometric_mean
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -130,8 +130,8 @@ def summarise(pairs: Sequence[Pair]) -> Summary:
     for pair in pairs:
         by_cell.setdefault((pair.page_bytes, pair.depth), []).append(pair)
     return Summary(
-        ratio=_mean(pair.ours.bandwidth / pair.fio.bandwidth for pair in pairs),
-        cpu_ratio=_mean(pair.ours.cpu_s_per_gb / pair.fio.cpu_s_per_gb for pair in pairs),
+        ratio=geometric_mean(pair.ours.bandwidth / pair.fio.bandwidth for pair in pairs),
+        cpu_ratio=geometric_mean(pair.ours.cpu_s_per_gb / pair.fio.cpu_s_per_gb for pair in pairs),
         cells=tuple(_cell(page_bytes, depth, found) for (page_bytes, depth), found in sorted(by_cell.items())),
     )
 
@@ -145,24 +145,18 @@ def _cell(page_bytes: int, depth: int, pairs: Sequence[Pair]) -> Cell:
         page_bytes=page_bytes,
         depth=depth,
         pairs=len(pairs),
-        ours_bytes_per_s=_mean(pair.ours.bandwidth for pair in pairs),
-        fio_bytes_per_s=_mean(iter(fio)),
+        ours_bytes_per_s=geometric_mean(pair.ours.bandwidth for pair in pairs),
+        fio_bytes_per_s=geometric_mean(fio),
         ratio=ours.ratio,
         low=ours.low,
         high=ours.high,
-        cpu_ratio=_mean(of / against for of, against in cpu),
-        ours_cpu_s_per_gb=_mean(of for of, _ in cpu),
-        fio_cpu_s_per_gb=_mean(against for _, against in cpu),
+        cpu_ratio=geometric_mean(of / against for of, against in cpu),
+        ours_cpu_s_per_gb=geometric_mean(of for of, _ in cpu),
+        fio_cpu_s_per_gb=geometric_mean(against for _, against in cpu),
         noise=noise.ratio,
         noise_low=noise.low,
         noise_high=noise.high,
     )
-
-
-def _mean(values: Iterator[float]) -> float:
-    """Geometric."""
-    logs = [log(value) for value in values]
-    return exp(sum(logs) / len(logs))
 
 
 # ---------------------------------------------------------------- the runs
@@ -312,6 +306,4 @@ class _Files:
 
 
 def as_plain(summary: Summary) -> dict[str, Any]:
-    from dataclasses import asdict
-
     return {**asdict(summary), "shortfalls": summary.shortfalls}
