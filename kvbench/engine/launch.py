@@ -40,7 +40,7 @@ class Launch:
     """An engine to start: its programs in order, which of them serves, and what is known of it beforehand.
 
     `metrics_urls` are empty where the engine's own address has all there is. `about` is what the arms must have in
-    common; None where nothing can be said. `proves_hits`: whether an exposition has a family that counts hits.
+    common; None where nothing can be said.
     """
 
     programs: tuple[Program, ...]
@@ -49,7 +49,6 @@ class Launch:
     about: Mapping[str, Any] | None = None
     version_url: str = ""
     chunk_tokens: int | None = None
-    leftovers: tuple[str, ...] = ()
     recipe: Recipe | None = None
 
 
@@ -154,7 +153,6 @@ def by_recipe(arm: Arm, data_dirs: tuple[Path, ...], log_dir: Path) -> Launch:
         },
         version_url=url + chosen.version_path,
         chunk_tokens=recipe.chunk_tokens(chosen, arm.engine),
-        leftovers=chosen.leftovers,
         recipe=chosen,
     )
 

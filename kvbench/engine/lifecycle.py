@@ -172,7 +172,7 @@ class _Started:
             self._end()
 
     def _end(self) -> None:
-        patterns = self._launch.leftovers if self._launch else ()
+        patterns = self._launch.recipe.leftovers if self._launch and self._launch.recipe else ()
         mapped = {file for pid in self.pids for file in process.mapped_files(pid)} if patterns else set()
         self.urls, self.pids = (), ()
         self._stack.close()

@@ -112,8 +112,11 @@ def port_names(recipe: Recipe) -> list[str]:
 
 
 def commands(recipe: Recipe, arm: Arm, place: Place) -> list[Command]:
-    """The processes of an arm's engine, in the order of starting. Raises UsageError for an unknown parameter."""
-    return [_command(process, recipe, arm, _values(recipe, arm, place)) for process in _processes(recipe, arm)]
+    """The processes of an arm's engine, in the order of starting."""
+    values, stores = _values(recipe, arm, place), arm.kv == "storage"
+    return [
+        _command(process, recipe, arm, values) for process in recipe.processes if stores or process.only == "always"
+    ]
 
 
 def files(recipe: Recipe, arm: Arm, place: Place) -> dict[str, str]:
@@ -126,11 +129,8 @@ def files(recipe: Recipe, arm: Arm, place: Place) -> dict[str, str]:
 
 def told(recipe: Recipe, arm: Arm) -> dict[str, str]:
     """What the arm's engine has in common with one that recomputes: its commands, without anything of this start."""
-    engine = arm.engine
-    common = Arm(arm.name, arm.role, engine, "recompute")
-    ports = dict.fromkeys(port_names(recipe), 0)
-    place = Place("", "", "", ports, engine.parameters.get("python", "python"))
-    return {command.name: str(command) for command in commands(recipe, common, place)}
+    common = commands(recipe, _anywhere(arm.engine), _nowhere(recipe))
+    return {command.name: str(command) for command in common}
 
 
 def described(recipe: Recipe, arm: Arm, place: Place) -> list[str]:
@@ -220,10 +220,6 @@ def exports_hits(recipe: Recipe, exposition: str) -> bool:
 # ---------------------------------------------------------------- filling in
 
 
-def _processes(recipe: Recipe, arm: Arm) -> list[Process]:
-    return [process for process in recipe.processes if process.only == "always" or arm.kv == "storage"]
-
-
 def _command(process: Process, recipe: Recipe, arm: Arm, values: Mapping[str, Value]) -> Command:
     stores = arm.kv == "storage"
     words = [*process.command, *(process.storage_args if stores else ())]
@@ -260,7 +256,7 @@ def _values(recipe: Recipe, arm: Arm, place: Place) -> dict[str, Value]:
 
 def _word(argument: Argument, values: Mapping[str, Value]) -> str:
     filled = _fill(argument, values)
-    return _text(filled) if not isinstance(filled, Mapping) else json.dumps(filled, separators=(",", ":"))
+    return json.dumps(filled, separators=(",", ":")) if isinstance(filled, Mapping) else _text(filled)
 
 
 def _fill(node: Any, values: Mapping[str, Value]) -> Any:
