@@ -86,7 +86,7 @@ class Offload:
         return commands
 
     def _stored(self, digest: bytes) -> bool:
-        return self._pages.contains_prefix(self._keys((digest,))) == self._ranks
+        return all(map(self._pages.holds, self._keys((digest,))))
 
     def _keys(self, digests: Iterable[bytes]) -> tuple[PageKey, ...]:
         return tuple(PageKey(digest, rank) for digest in digests for rank in range(self._ranks))

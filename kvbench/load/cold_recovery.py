@@ -103,9 +103,9 @@ def _wave(
 
 def _sources(context: Context) -> dict[str, str]:
     """The raw file behind each group of metrics."""
-    # the emulated engine names every bad page; others only count
-    faults = next((file.name for file in context.raw_dir.glob("engine-faults.jsonl")), "engine-after.prom")
-    names = {"engine": "engine-after.prom", "faults": faults, "files": "evidence.json"}
+    counted, named = "engine-after.prom", "engine-faults.jsonl"  # every bad page, by the emulated engine alone
+    faults = named if (context.raw_dir / named).exists() else counted
+    names = {"engine": counted, "faults": faults, "files": "evidence.json"}
     names |= {group: f"{group}.parquet" for group in ("requests", "devices", "host")}
     return {group: context.source(name) for group, name in names.items()}
 
