@@ -30,11 +30,11 @@ from kvbench.engine.scheduler import EngineCore
 from kvbench.errors import KvbenchError
 from kvbench.store.cluster import ClusterView
 from kvbench.store.content import FaultKind
-from kvbench.store.core import Done, PageStore, SetTimer, Timer
+from kvbench.store.core import PageStore
 from kvbench.store.hashing import Rendezvous
 from kvbench.store.moves import Mover
 from kvbench.store.placement import ByPage
-from kvbench.store.protocol import Io
+from kvbench.store.protocol import Done, Io, SetTimer, Timer
 from kvbench.store.real import FaultReport, RealNodes
 from kvbench.store.rebalance import Rebalance
 

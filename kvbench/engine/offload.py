@@ -12,8 +12,9 @@ from typing import Literal
 
 from kvbench.engine.protocol import Counters, EngineConfig
 from kvbench.engine.tiers import Tier, leading
-from kvbench.store.core import Arrive, Command, Event, Finish, PageStore
+from kvbench.store.core import PageStore
 from kvbench.store.keys import PageKey, prefix_of
+from kvbench.store.protocol import Arrive, Command, Event, Finish
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kvbench.errors import KvbenchError
 from kvbench.store.cluster import ClusterView
-from kvbench.store.core import Event, MovePace, NodeDown, NodeUp
+from kvbench.store.protocol import Event, MovePace, NodeDown, NodeUp
 from kvbench.store.real import RealNodes
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvbench import kv
 from kvbench.engine.cost import CostModel
-from kvbench.store import core as store
+from kvbench.store import protocol as store
 from kvbench.store.policy import Lru, Policy
 
 

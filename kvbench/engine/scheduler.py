@@ -34,7 +34,8 @@ from kvbench.engine.protocol import (
     Submit,
 )
 from kvbench.engine.tiers import Tier, leading
-from kvbench.store import core as store
+from kvbench.store import protocol as store
+from kvbench.store.core import PageStore
 
 
 @dataclass(slots=True)
@@ -71,7 +72,7 @@ class _Step:
 class EngineCore:
     """The scheduler with its memory. `pages` is the storage below it, or None for an engine that recomputes."""
 
-    def __init__(self, config: EngineConfig, pages: store.PageStore | None) -> None:
+    def __init__(self, config: EngineConfig, pages: PageStore | None) -> None:
         self.config = config
         self.counters = Counters()
         gpu_pages = config.cost.kv_budget_bytes() // config.page_bytes

@@ -30,8 +30,8 @@ from kvbench.engine.driver import Driver
 from kvbench.engine.metrics import exposition
 from kvbench.engine.protocol import Emit, FinishRequest, Flush
 from kvbench.errors import KvbenchError
-from kvbench.store.core import MovePace
 from kvbench.store.keys import chain
+from kvbench.store.protocol import MovePace
 
 T = TypeVar("T", bound=BaseModel)
 

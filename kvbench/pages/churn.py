@@ -28,8 +28,8 @@ from kvbench.pages.turnover import Turnover
 from kvbench.probes.context import Context, Measured
 from kvbench.probes.params import ChurnParams
 from kvbench.store.content import FaultKind, PageContent
-from kvbench.store.core import Delete, Done, Read, Status, Write
 from kvbench.store.keys import PageKey
+from kvbench.store.protocol import Delete, Done, Read, Status, Write
 from kvbench.store.real import FaultReport, RealNodes
 from kvbench.units import format_bytes
 

@@ -14,7 +14,7 @@ from kvbench.model import Metric
 from kvbench.pages.loop import Ended
 from kvbench.probes.metrics import PAGE_METRICS
 from kvbench.stats import percentile
-from kvbench.store.core import Status
+from kvbench.store.protocol import Status
 
 _P99_NEEDS = 100
 _WRONG = (Status.CORRUPT, Status.SHORT)

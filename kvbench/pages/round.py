@@ -23,10 +23,9 @@ from kvbench.sim import strategies
 from kvbench.sim.serving import IoWatch, Seen
 from kvbench.sim.site import event
 from kvbench.store.cluster import Role
-from kvbench.store.core import Arrive
 from kvbench.store.drive import Driver
 from kvbench.store.keys import PageKey
-from kvbench.store.protocol import Copy, Done, Finish, Io, NodeDown, Read, Status
+from kvbench.store.protocol import Arrive, Copy, Done, Finish, Io, NodeDown, Read, Status
 from kvbench.store.real import RealNodes
 
 # name → unit. `to_before`: of the requests that count, against those before a change; `moving_s`: from the first

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from kvbench.store.core import Delete, Done, Read, Status, Write
 from kvbench.store.keys import PageKey
+from kvbench.store.protocol import Delete, Done, Read, Status, Write
 
 PageIo = Read | Write | Delete
 

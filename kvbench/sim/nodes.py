@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 
 from kvbench.sim.agenda import Agenda
 from kvbench.sim.device import Link, Node, NodeModel
-from kvbench.store.core import Copy, Delete, Done, Read, Status, Sync, Write
 from kvbench.store.keys import PageKey
-from kvbench.store.protocol import Io
+from kvbench.store.protocol import Copy, Delete, Done, Io, Read, Status, Sync, Write
 
 OnDone = Callable[[Done], None]
 

@@ -21,9 +21,9 @@ from kvbench.sim.checkpoints import CheckpointWriters, Snapshots
 from kvbench.sim.drive import Driver
 from kvbench.sim.fluid import Instance, Job
 from kvbench.sim.nodes import SimNodes
-from kvbench.store.core import Arrive, Finish, FirstToken, PageStore
+from kvbench.store.core import PageStore
 from kvbench.store.keys import PageKey, prefix_of
-from kvbench.store.protocol import Copy, Io, Read
+from kvbench.store.protocol import Arrive, Copy, Finish, FirstToken, Io, Read
 
 
 @dataclass(slots=True)

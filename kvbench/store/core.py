@@ -44,28 +44,6 @@ from kvbench.store.protocol import (
 from kvbench.store.queues import Action, Lane, Queues, Work
 from kvbench.store.weights import DynamicWeights
 
-__all__ = [
-    "Arrive",
-    "Command",
-    "Copy",
-    "Delete",
-    "Done",
-    "Event",
-    "Finish",
-    "FirstToken",
-    "MovePace",
-    "NodeDown",
-    "NodeLeave",
-    "NodeUp",
-    "PageStore",
-    "Read",
-    "SetTimer",
-    "Status",
-    "Sync",
-    "Timer",
-    "Write",
-]
-
 _GRAVITY = {status: order for order, status in enumerate(Status)}
 _LANES = {"write": Lane.POPULATE, "checkpoint": Lane.CHECKPOINT}
 
