@@ -9,7 +9,7 @@ from kvbench.judge.as_ordered import said
 from kvbench.model import GateStep, Outcome
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, number, text
-from kvbench.report.tables import metrics_by_step, told_by
+from kvbench.report.tables import NOT_MEASURED, metrics_by_step, told_by
 from kvbench.units import format_bytes
 
 Fact = Mapping[str, Any]
@@ -37,12 +37,10 @@ def inventory(gate_step: GateStep, run: Run) -> list[Section]:
 _Columns = Sequence[tuple[str, Callable[[Fact], Entry]]]
 
 
-def _table(
-    title: str, columns: _Columns, facts: Facts, rows_of: Callable[[Fact], Iterable[Fact]], note: str = ""
-) -> Table | None:
+def _table(title: str, columns: _Columns, facts: Facts, rows_of: Callable[[Fact], Iterable[Fact]]) -> Table | None:
     """A row a thing, behind the name of its arm; None where no arm has such a thing."""
     rows = [(text(arm), *(say(row) for _, say in columns)) for arm, fact in facts for row in rows_of(fact)]
-    return Table(title, ("Arm", *(heading for heading, _ in columns)), tuple(rows), note) if rows else None
+    return Table(title, ("Arm", *(heading for heading, _ in columns)), tuple(rows)) if rows else None
 
 
 def _told(key: str) -> Callable[[Fact], Entry]:
@@ -195,7 +193,7 @@ def health(gate_step: GateStep, run: Run) -> list[Section]:
             rows.append((text(arm), text(label), *(code(digest or ABSENT) for digest in shown)))
     table = Table("Worst of each arm's drives", ("Arm", "Figure", *kinds), tuple(rows))
     looked = [step for kind in kinds for step in run.steps(kind)]
-    notes = told_by(looked) if rows else ("No step of this kind was measured.",)
+    notes = told_by(looked) if rows else NOT_MEASURED
     return [Section("Health and settings", gate_step.why, tables=(table,) if rows else (), notes=notes)]
 
 
@@ -214,5 +212,5 @@ def verified(gate_step: GateStep, run: Run) -> list[Section]:
     checksums = {str(m.facts["checksum"]): int(m.facts["block_bytes"]) for _, m in taken if "checksum" in m.facts}
     note = "; ".join(f"{name} in every block of {format_bytes(size)}" for name, size in checksums.items())
     table = metrics_by_step("Written and read back", note, _VERIFIED, taken)
-    notes = () if taken else ("No step of this kind was measured.",)
+    notes = () if taken else NOT_MEASURED
     return [Section("Integrity", gate_step.why, tables=(table,) if table else (), notes=notes)]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from kvbench.model import Measurement, Outcome, Plan, Step
 
 Rows = Sequence[Mapping[str, Any]]
+Taken = list[tuple[Step, Measurement]]  # steps that were tried, and what came of them
 
 
 # ---------------------------------------------------------------- what a report is made from
@@ -41,7 +42,7 @@ class Run:
     measurements: Mapping[str, Measurement]
     series: Series
 
-    def steps(self, kind: str) -> list[tuple[Step, Measurement]]:
+    def steps(self, kind: str) -> Taken:
         """Steps of one gate step that were tried, in the order of the plan."""
         return [
             (step, self.measurements[step.id])
@@ -49,9 +50,9 @@ class Run:
             if step.kind == kind and step.id in self.measurements
         ]
 
-    def cells(self, kind: str) -> dict[str, list[tuple[Step, Measurement]]]:
+    def cells(self, kind: str) -> dict[str, Taken]:
         """The same by cell."""
-        found: dict[str, list[tuple[Step, Measurement]]] = {}
+        found: dict[str, Taken] = {}
         for step, measured in self.steps(kind):
             found.setdefault(step.cell, []).append((step, measured))
         return found

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kvbench.model import GateStep, Measurement, Step
-from kvbench.report.document import Chart, Line, Run, Section
+from kvbench.model import GateStep, Measurement
+from kvbench.report.document import Chart, Line, Run, Section, Taken
 from kvbench.report.figures import plural
 from kvbench.report.tables import metrics_by_step
 from kvbench.report.waves import ttfts_s
 from kvbench.units import format_rate, format_seconds
-
-Taken = list[tuple[Step, Measurement]]
 
 _TITLES = {"add": "a node is added", "fail": "a node fails"}
 _WAVES = ("before", "during", "after")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from kvbench.model import Finding, GateStep, Verdict
 from kvbench.report import acceptance, checkpoint, scaling, soak, storage, waves
 from kvbench.report.document import Entry, Run, Section, Table
 from kvbench.report.figures import ABSENT, code, figure, text
-from kvbench.report.tables import all_metrics, metrics_by_step, notes_on, told_by
+from kvbench.report.tables import NOT_MEASURED, all_metrics, metrics_by_step, notes_on, told_by
 from kvbench.units import format_seconds, format_value
 
 _FIO_COLUMNS = (
@@ -26,8 +27,6 @@ _FIO_COLUMNS = (
     ("Bytes written", "written_bytes"),
     ("Run time", "runtime_s"),
 )
-
-
 _FACT_UNITS = (("_bytes_per_s", "B/s"), ("_bytes", "B"), ("_share", "share"), ("_s", "s"))
 
 
@@ -52,17 +51,20 @@ def _fio(gate_step: GateStep, run: Run) -> list[Section]:
 def _environment(gate_step: GateStep, run: Run) -> list[Section]:
     taken = run.steps(gate_step.id)
     rows = [(text(key), text(value)) for _, measured in taken for key, value in _flat(measured.facts)]
-    rows += [(text(name), figure(metric)) for _, measured in taken for name, metric in measured.metrics.items()]
-    tables = (Table("What the machine is", ("Fact", "Value"), tuple((key, _left(value)) for key, value in rows)),)
-    return [
-        Section("Environment", gate_step.why, tables=tables if rows else (), notes=told_by(taken) or _untaken(taken)),
+    rows += [
+        (text(name), replace(figure(metric), numeric=False))
+        for _, measured in taken
+        for name, metric in measured.metrics.items()
     ]
+    tables = (Table("What the machine is", ("Fact", "Value"), tuple(rows)),) if rows else ()
+    notes = told_by(taken) if taken else NOT_MEASURED
+    return [Section("Environment", gate_step.why, tables=tables, notes=notes)]
 
 
 def _other(gate_step: GateStep, run: Run) -> list[Section]:
     taken = run.steps(gate_step.id)
     tables = (all_metrics("Figures", taken),) if taken else ()
-    return [Section(gate_step.id, gate_step.why, tables=tables, notes=_untaken(taken))]
+    return [Section(gate_step.id, gate_step.why, tables=tables, notes=() if taken else NOT_MEASURED)]
 
 
 _BY_PROBE: Mapping[str, Callable[[GateStep, Run], list[Section]]] = {
@@ -79,14 +81,6 @@ _BY_PROBE: Mapping[str, Callable[[GateStep, Run], list[Section]]] = {
     "fio.profile": _fio,
     "host.environment": _environment,
 }
-
-
-def _untaken(taken: list[Any]) -> tuple[str, ...]:
-    return () if taken else ("No step of this kind was measured.",)
-
-
-def _left(entry: Entry) -> Entry:
-    return Entry(entry.text, entry.n, entry.source, entry.note)
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

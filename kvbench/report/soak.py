@@ -8,13 +8,11 @@ from itertools import chain
 from statistics import median
 
 from kvbench import lasting
-from kvbench.model import GateStep, Measurement, Step
-from kvbench.report.document import Chart, Entry, Line, Run, Section, Table
+from kvbench.model import GateStep, Measurement
+from kvbench.report.document import Chart, Entry, Line, Run, Section, Table, Taken
 from kvbench.report.figures import ABSENT, figure, number, plural, text
 from kvbench.report.tables import metrics_by_step, notes_on
 from kvbench.units import format_seconds, format_value
-
-Taken = Sequence[tuple[Step, Measurement]]
 
 _SLICE_COLUMNS = (
     ("Read", "read_bandwidth_bytes_per_s"),

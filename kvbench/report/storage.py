@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kvbench.model import GateStep, Measurement, Step
-from kvbench.report.document import Chart, Entry, Line, Run, Section, Table
-from kvbench.report.figures import ABSENT, code, figure, plural, text
-from kvbench.report.tables import notes_on
+from kvbench.report.document import Chart, Entry, Line, Run, Section, Table, Taken
+from kvbench.report.figures import figure, plural, text
+from kvbench.report.tables import Columns, has_figure, notes_on, source_of
 from kvbench.units import format_bytes
-
-Taken = Sequence[tuple[Step, Measurement]]
 
 _TICKS = 10  # of rounds; more than these are not all marked
 _PAGE_COLUMNS = (
@@ -126,21 +122,15 @@ def _rounds(step: Step, measured: Measurement, run: Run) -> Chart | None:
     )  # fmt: skip
 
 
-def _table(title: str, columns: Sequence[tuple[str, str]], taken: Taken) -> Table:
+def _table(title: str, columns: Columns, taken: Taken) -> Table:
     """A row a step; a metric that no step has a figure for has no column."""
-    kept = [
-        (heading, name)
-        for heading, name in columns
-        if any(name in measured.metrics and measured.metrics[name].value is not None for _, measured in taken)
-    ]
+    kept = [(heading, name) for heading, name in columns if any(has_figure(measured, name) for _, measured in taken)]
     in_cells = any(step.cell for step, _ in taken)
     rows = []
     for step, measured in taken:
         figures = [figure(measured.metrics.get(name), name) for _, name in kept]
-        sources = dict.fromkeys(entry.source for entry in figures if entry.source)
         cell = (_count(_page_bytes(step)), _count(step.params["concurrency"])) if in_cells else ()
-        last = Entry("not measured", note=measured.error) if measured.error else code("\n".join(sources) or ABSENT)
-        rows.append((text(step.arm), *cell, *figures, last))
+        rows.append((text(step.arm), *cell, *figures, source_of(measured, figures)))
     headings = ("Arm", *(("Page bytes", "Depth") if in_cells else ()), *(heading for heading, _ in kept), "Source")
     return Table(title, headings, tuple(rows), "")
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from kvbench.model import GateStep, Measurement, Step
-from kvbench.report.document import Chart, Entry, Line, Run, Section, Table
+from kvbench.model import GateStep, Step
+from kvbench.report.document import Chart, Entry, Line, Run, Section, Table, Taken
 from kvbench.report.figures import figure, interval_text, number, plural, text
 from kvbench.report.tables import metrics_by_step
 from kvbench.stats import RatioInterval, paired_log_ratio
-
-Taken = list[tuple[Step, Measurement]]
 
 _NAMED_ROUNDS = 4  # more lines than these cannot be told apart, and are drawn alike
 
