@@ -191,7 +191,7 @@ def _tasks(site: "Site", source: "Source", strategy: str, seeds: range) -> "list
 
 
 def _counts(text: str) -> list[int]:
-    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if not all(1 <= count <= _MOST_NODES for count in counts):
         raise UsageError(f"--nodes {text}: not numbers from 1 to {_MOST_NODES}", "like 4,16,64")
     return counts
