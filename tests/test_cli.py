@@ -144,6 +144,19 @@ def test_a_run_from_plan_to_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not (tmp_path / "run").exists()
 
 
+def test_what_is_for_machines_stands_alone_on_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pdf, "pdf", lambda html: b"")
+    planned = command_line.kvbench("plan", "gate", GATE, "--json", "-")
+    assert json.loads(planned.out)["gate"]["id"] == "FAKE"
+    assert planned.err
+    assert command_line.kvbench("run", "gate", GATE, "--out", "run", "--json", "-").code == 0
+    listed = command_line.kvbench("runs", "list", "--in", ".", "--json", "-")
+    assert [row["run"] for row in json.loads(listed.out)] == [str(tmp_path / "run")]
+    assert "target" in listed.err
+    assert "target" in command_line.kvbench("runs", "list", "--in", ".").out
+
+
 def test_an_internal_error_does_not_look_like_a_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "load_gate", lambda name: 1 / 0)
     monkeypatch.delenv("KVBENCH_DEBUG", raising=False)

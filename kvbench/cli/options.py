@@ -38,6 +38,15 @@ def writable(option: typer.CallbackParam, file: File | None) -> File | None:
     return file
 
 
+def for_machines(context: typer.Context, option: typer.CallbackParam, file: str | None) -> str | None:
+    """Where the result goes to standard output, nothing else does."""
+    if file == "-":
+        from kvbench.cli import show
+
+        context.with_resource(show.aside())
+    return writable(option, file)
+
+
 Gate = Annotated[str, typer.Argument(metavar="GATE", help="G1, G2, G3, G4, or the path of a gate file.")]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 TargetFile = Annotated[
@@ -83,5 +92,5 @@ Ungated = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[
     str | None,
-    typer.Option("--json", metavar="FILE", callback=writable, help="The result for machines; - is stdout."),
+    typer.Option("--json", metavar="FILE", callback=for_machines, help="The result for machines; - is stdout."),
 ]

@@ -31,6 +31,16 @@ _MOST_FINDINGS = 6
 _STYLES = {Outcome.PASS: "bold green", Outcome.INCONCLUSIVE: "bold yellow", Outcome.FAIL: "bold red"}
 
 
+@contextmanager
+def aside() -> Iterator[None]:
+    """What is for people goes to standard error, where standard output is for machines."""
+    console.stderr = True
+    try:
+        yield
+    finally:
+        console.stderr = False
+
+
 def say(text: str) -> None:
     """One line for people, never wrapped and never read as markup."""
     console.print(text, markup=False, soft_wrap=True)
@@ -64,11 +74,12 @@ def print_table(table: Table) -> None:
     """To a terminal in columns that wrap; to a file or pipe at its natural width, so that a line stays whole."""
     natural = Width.get(console, console.options.update(max_width=10_000), table).maximum
     console.print()
-    (console if console.is_terminal else Console(highlight=False, width=natural)).print(table, markup=False)
+    wide = Console(highlight=False, width=natural, stderr=console.stderr)
+    (console if console.is_terminal else wide).print(table, markup=False)
 
 
 def write_json(document: Any, file: str | None) -> None:
-    """`--json FILE`: the same result for machines; `-` is standard output."""
+    """`--json FILE`: the same result for machines; `-` is standard output, which then holds nothing else."""
     if file is None:
         return
     text = json.dumps(document, indent=1, allow_nan=False) + "\n"
