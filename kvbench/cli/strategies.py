@@ -51,7 +51,7 @@ def run_strategies(
     from kvbench.pages.round import FIGURES
     from kvbench.sim import compare, strategies
 
-    chosen, there = names or list(_DEFAULT), sites.load(site)
+    chosen, there = list(dict.fromkeys(names or _DEFAULT)), sites.load(site)
     for name in chosen:
         there.refuse(strategies.parse(name).layers, name)
     path = out or new_path("strategies")
@@ -94,7 +94,10 @@ def _place(site: "Site", target: Path | None, folder: Path) -> "tuple[Site, Plac
     if target is None:
         nodes = tuple(folder / f"node{node}" for node in range(site.directories))
         return site, Place(nodes, True, tuple(site.rates(site.rate)))
-    dut = next(arm for arm in content.load_target(target).arms if arm.role == "dut")
+    duts = [arm for arm in content.load_target(target).arms if arm.role == "dut"]
+    if len(duts) != 1:
+        raise UsageError(f"{target}: exactly one arm must have the role dut")
+    dut = duts[0]
     if not dut.storage or not all(Path(node).is_dir() for node in dut.storage.nodes):
         raise UsageError(f"{target}: arm {dut.name} has a node that is no directory", "mount it, and name directories")
     nodes, rate = tuple(map(Path, dut.storage.nodes)), dut.storage.rate_limit_bytes_per_s

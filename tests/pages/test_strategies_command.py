@@ -65,6 +65,22 @@ def test_a_target_has_its_own_nodes_and_rate(site: str, tmp_path: Path) -> None:
     assert all(node.is_dir() and not list(node.iterdir()) for node in nodes)
 
 
+def test_a_strategy_that_is_named_twice_is_one(site: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    done = call("ring", "ring", "modulo", "--site", site, "--quick", "--out", str(run))
+    assert done.exit_code == Exit.PASS, done.exception or done.output
+    kept = json.loads((run / "strategies.json").read_text())
+    assert {name: len(rounds) for name, rounds in kept["rounds"].items()} == {"ring": 3, "modulo": 3}
+
+
+def test_a_target_without_storage_under_test_is_refused(tmp_path: Path) -> None:
+    target = tmp_path / "target.yaml"
+    target.write_text("version: 1\nname: t\narms:\n  - {name: b, role: baseline, engine: {}, kv: recompute}\n")
+    done = call("ring", "--target", str(target), "--out", str(tmp_path / "run"))
+    assert isinstance(done.exception, UsageError)
+    assert "exactly one arm must have the role dut" in done.exception.message
+
+
 def test_a_layer_that_the_site_cannot_show_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     done = call("ring+heat", "--out", str(tmp_path / "run"))
     assert isinstance(done.exception, UsageError)
