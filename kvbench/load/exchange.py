@@ -160,7 +160,7 @@ class Exchange:
         whole = bytes(self._whole or b"")
         try:
             document: object = json.loads(whole)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = whole.decode("utf-8", "replace")
         text = error_text(document)
         if self._status != 200:

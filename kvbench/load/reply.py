@@ -199,7 +199,7 @@ def _document(payload: bytes) -> object:
         pass
     try:
         return json.loads(payload)  # takes half a surrogate pair, too
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -71,7 +71,7 @@ def _turn(line: str, number: int, block_tokens: int) -> Turn:
         ids = row["hash_ids"]
     except KeyError as error:
         raise ValueError(f"key {error} is missing") from None
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"not a JSON object: {error}") from None
     for key, value in (("timestamp", timestamp), ("input_length", length), ("output_length", output)):
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
