@@ -77,15 +77,18 @@ def start(
     if program is None:
         raise StepError(f"cannot start {argv[0]}: no such program", "kvbench doctor lists what is missing")
     dies_with_us = [setpriv, "--pdeathsig", "KILL", "--"] if (setpriv := find_tool("setpriv")) else []
-    child = subprocess.Popen(
-        [*dies_with_us, program, *argv[1:]],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        cwd=cwd,
-        env={**os.environ, **(env or {}), **(survivors.env if survivors else {})},
-        process_group=0,
-    )
+    try:
+        child = subprocess.Popen(
+            [*dies_with_us, program, *argv[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=cwd,
+            env={**os.environ, **(env or {}), **(survivors.env if survivors else {})},
+            process_group=0,
+        )
+    except OSError as error:
+        raise StepError(f"cannot start {argv[0]}: {error.strerror}") from None
     try:
         yield child
     finally:

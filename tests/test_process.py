@@ -34,6 +34,15 @@ def test_a_missing_program_is_a_step_error() -> None:
         process.require_tool("nosuchprogram", "nosuch")
 
 
+def test_a_program_that_cannot_be_executed_is_a_step_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o755)
+    monkeypatch.setattr(process, "find_tool", lambda name: None if name == "setpriv" else name)
+    with pytest.raises(StepError, match=r"cannot start .*program: Exec format error"):
+        process.run([str(program)])
+
+
 def test_a_command_that_hangs_is_ended_with_what_it_started() -> None:
     with pytest.raises(StepError, match="did not end within"):
         process.run(["sh", "-c", "sleep 1000 & wait"], timeout_s=0.2)
