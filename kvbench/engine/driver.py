@@ -178,7 +178,8 @@ class _FaultLog:
                 "offset": fault.offset,
                 "detail": fault.detail,
             }
-            self._file.write(json.dumps(line).encode() + b"\n")
+            with suppress(OSError):  # where the disk is full, the count says it alone, and the worker goes on
+                self._file.write(json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
         if self._file:

@@ -253,6 +253,17 @@ def test_a_corrupted_page_is_computed_again_counted_and_logged(tmp_path: Path, r
     assert {fault["kind"] for fault in faults} == {"corrupted"}
 
 
+def test_a_fault_that_cannot_be_logged_is_counted_and_holds_nobody_up(tmp_path: Path) -> None:
+    with engine(tmp_path) as client:
+        client.complete()
+        client.until("kvbench:stores_pending", 0)
+    for page in pages_in(tmp_path):
+        page.write_bytes(page.read_bytes()[:-1] + b"\0")
+    with engine(tmp_path, fault_log=Path("/dev/full")) as client:
+        assert client.complete()["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert client.meanings()["content_mismatches"] == 2
+
+
 def test_one_corrupted_page_cuts_the_prefix_there(tmp_path: Path) -> None:
     with engine(tmp_path) as client:
         client.complete(prompt=PROMPT[:16])
