@@ -35,3 +35,15 @@ def test_every_exposition_is_kept_with_its_moment_and_a_silent_engine_is_noted(
         "# not answered: it is busy",
         "vllm:num_requests_running 2",
     ]
+
+
+def test_a_full_disk_is_said_where_the_wave_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape, "_INTERVAL_S", 0.001)
+    asked = threading.Semaphore(0)
+
+    def metrics_text() -> str:
+        asked.release()
+        return "vllm:num_requests_running 1\n" * 10_000  # more than is kept back
+
+    with pytest.raises(OSError, match="No space left"), scrape.scraping(metrics_text, Path("/dev/full")):
+        assert asked.acquire(timeout=10)
