@@ -17,7 +17,7 @@ from kvbench.host.activity.pressure import pressure_share
 from kvbench.host.activity.telemetry import Sampler, bytes_read_between, peak_bandwidth
 from kvbench.host.machine.blockdev import read_counters
 from kvbench.judge import outputs
-from kvbench.load import client, engine_metrics, figures, rows
+from kvbench.load import client, engine_metrics, figures, rows, schedule
 from kvbench.load.cold_sessions import Settled, Setup, counters, populate, set_up, settle
 from kvbench.load.evidence import Observed, common_metrics, storage_metrics
 from kvbench.load.scrape import scraping
@@ -62,7 +62,7 @@ def _wave(
     during = scraping(setup.engine.metrics_text, raw_dir / "engine-during.prom")
     with during, Sampler(setup.devices, setup.engine.pids) as sampler:
         before = read_counters(setup.devices)
-        result = setup.run(requests, due_offsets_ns=[0] * len(requests))
+        result = setup.run(requests, due_offsets_ns=schedule.wave(len(requests)))
         after = read_counters(setup.devices)
     units_after = data_units.read_bytes(setup.devices, raw_dir / "smart-after")
     engine_after = counters(setup, "engine-after.prom")

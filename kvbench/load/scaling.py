@@ -20,7 +20,7 @@ from kvbench.engine.lifecycle import EngineHandle
 from kvbench.errors import StepError
 from kvbench.host.activity import cold
 from kvbench.host.activity.pressure import pressure_share, read_pressure
-from kvbench.load import client, engine_metrics, figures, rows
+from kvbench.load import client, engine_metrics, figures, rows, schedule
 from kvbench.load.cold_sessions import Settled, Setup, counters, populate, set_up, settle, wait_for
 from kvbench.load.evidence import counter_metric, pressure_metric, residency_metric
 from kvbench.load.moves import Moves, Reading, rebalance_s, table
@@ -139,7 +139,7 @@ def _wave(
     setup: Setup, name: str, on_progress: Callable[[client.Progress], None] = lambda progress: None
 ) -> client.LoadResult:
     requests = setup.returning(_sessions(setup, name), name)
-    return setup.run(requests, due_offsets_ns=[0] * len(requests), on_progress=on_progress)
+    return setup.run(requests, due_offsets_ns=schedule.wave(len(requests)), on_progress=on_progress)
 
 
 def _span_ns(wave: client.LoadResult) -> int:
