@@ -65,6 +65,11 @@ def percentile(values: Sequence[float], q: float) -> float:
     return float(np.percentile(values, q, method="inverted_cdf"))
 
 
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """None where the part is not known, or the whole is not known or nothing."""
+    return None if part is None or not whole else part / whole
+
+
 def paired_log_ratio(of: Sequence[float], against: Sequence[float], confidence: float = 0.95) -> RatioInterval:
     """Ratio `of` ÷ `against`, paired round by round: Student's t on the logarithms.
 

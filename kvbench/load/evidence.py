@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
+from kvbench.stats import ratio
 
 _NO_STORAGE = "this arm keeps no KV on storage"
 
@@ -50,20 +51,20 @@ def storage_metrics(expected: Expected, seen: Observed, source: Mapping[str, str
         return Metric(value, unit, requests, where, "" if value is not None else absent)
 
     no_counter = "no block device with counters under the arm's folders"
-    wave_rate = _ratio(seen.device_read_bytes, seen.wave_s)
+    wave_rate = ratio(seen.device_read_bytes, seen.wave_s)
     return {
         "stored_bytes": Metric(seen.stored_bytes, "B", requests, files),
-        "stored_ratio": metric(_ratio(seen.stored_bytes, expected.read_bytes), "ratio", files, "no full page to store"),
+        "stored_ratio": metric(ratio(seen.stored_bytes, expected.read_bytes), "ratio", files, "no full page to store"),
         "device_read_bytes": metric(seen.device_read_bytes, "B", devices, no_counter),
         "expected_read_bytes": Metric(expected.read_bytes, "B", requests, files),
-        "ledger_ratio": metric(_ratio(seen.device_read_bytes, expected.read_bytes), "ratio", devices, no_counter),
-        "idle_read_share": metric(_ratio(seen.idle_read_bytes, expected.read_bytes), "share", devices, no_counter),
+        "ledger_ratio": metric(ratio(seen.device_read_bytes, expected.read_bytes), "ratio", devices, no_counter),
+        "idle_read_share": metric(ratio(seen.idle_read_bytes, expected.read_bytes), "share", devices, no_counter),
         "residency_before_share": residency_metric(seen.residency_before, requests, files),
         "residency_after_share": residency_metric(seen.residency_after, requests, files),
         "wave_bandwidth_bytes_per_s": metric(wave_rate, "B/s", devices, no_counter),
         "peak_bandwidth_bytes_per_s": metric(seen.peak_bytes_per_s, "B/s", devices, "the wave was shorter than 1 s"),
         "link_use_share": metric(
-            _ratio(seen.peak_bytes_per_s or wave_rate, seen.link_bytes_per_s),
+            ratio(seen.peak_bytes_per_s or wave_rate, seen.link_bytes_per_s),
             "share",
             devices,
             "the target declares no link_bytes_per_s for this arm",
@@ -86,7 +87,7 @@ def _engine_metrics(expected: Expected, seen: Observed, source: str, requests: i
     hits = seen.engine.get("external_hit_tokens")
     return {
         "external_hit_ratio": Metric(
-            _ratio(hits, expected.hit_tokens),
+            ratio(hits, expected.hit_tokens),
             "ratio",
             requests,
             source,
@@ -112,7 +113,3 @@ def residency_metric(seen: Residency | None, requests: int, source: str) -> Metr
         return Metric(None, "share", requests, source, "the page cache could not be looked at")
     nothing = "nothing was stored" if seen.share is None else ""
     return Metric(seen.share, "share", requests, source, seen.why_blind or nothing or f"by {seen.method}")
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole

@@ -13,7 +13,7 @@ from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
 from kvbench.pages.loop import Ended
 from kvbench.probes.metrics import PAGE_METRICS
-from kvbench.stats import percentile
+from kvbench.stats import percentile, ratio
 from kvbench.store.protocol import Status
 
 _P99_NEEDS = 100
@@ -93,19 +93,19 @@ def side(name: str, transfer: Transfer, source: str) -> dict[str, Metric]:
 def beside(alone: Transfer, disturbed: Transfer, writes: Transfer, source: str) -> dict[str, Metric]:
     """What reads lose when pages are written beside them; the plain read figures are those beside the writes."""
     n = min(len(alone.good), len(disturbed.good))
-    kept = _ratio(disturbed.bandwidth, alone.bandwidth)
+    kept = ratio(disturbed.bandwidth, alone.bandwidth)
     most = f"maxima of {n}" if n < _P99_NEEDS else ""
     return {
         **side("read", disturbed, source),
         "write_bandwidth_bytes_per_s": Metric(writes.within(disturbed.span_ns), "B/s", len(writes.good), source),
-        "p99_inflation": _metric("ratio", _ratio(disturbed.latency_s(99), alone.latency_s(99)), n, source, note=most),
+        "p99_inflation": _metric("ratio", ratio(disturbed.latency_s(99), alone.latency_s(99)), n, source, note=most),
         "bandwidth_loss_share": _metric("share", None if kept is None else 1 - kept, n, source),
     }
 
 
 def session(ways: Mapping[str, Transfer], source: str) -> dict[str, Metric]:
     """One session's pages read in three ways: `serial`, `parallel`, `merged`."""
-    gains = {name: _ratio(ways[name].bandwidth, ways["serial"].bandwidth) for name in ("parallel", "merged")}
+    gains = {name: ratio(ways[name].bandwidth, ways["serial"].bandwidth) for name in ("parallel", "merged")}
     return {
         **{
             f"{name}_bandwidth_bytes_per_s": _metric("B/s", way.bandwidth, len(way.good), source)
@@ -132,16 +132,16 @@ def evidence(seen: Seen, bandwidth: float | None, n: int, devices: str, facts: s
     moved = f"device bytes {seen.moved}"
     return {
         "ledger_ratio": _metric(
-            "ratio", _ratio(seen.device_bytes, seen.page_bytes), n, devices, note=moved, absent=no_counter
+            "ratio", ratio(seen.device_bytes, seen.page_bytes), n, devices, note=moved, absent=no_counter
         ),
         "idle_read_share": _metric(
-            "share", _ratio(seen.idle_read_bytes, seen.page_bytes), n, devices, absent=no_counter
+            "share", ratio(seen.idle_read_bytes, seen.page_bytes), n, devices, absent=no_counter
         ),
         "residency_before_share": _residency(seen.residency_before, n, facts),
         "residency_after_share": _residency(seen.residency_after, n, facts),
         "link_use_share": _metric(
             "share",
-            _ratio(bandwidth, seen.link_bytes_per_s),
+            ratio(bandwidth, seen.link_bytes_per_s),
             n,
             facts,
             absent="the target declares no link_bytes_per_s",
@@ -163,7 +163,3 @@ def _residency(seen: Residency | None, n: int, source: str) -> Metric:
     if seen is None:
         return Metric(None, "share", n, source, "nothing was read cold")
     return Metric(seen.share, "share", n, source, seen.why_blind or f"by {seen.method}")
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
