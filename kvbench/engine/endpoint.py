@@ -49,7 +49,7 @@ def model_names(url: str, key: ApiKey = NO_KEY) -> list[str]:
     body = get(f"{url}/v1/models", key)
     try:
         return [str(model["id"]) for model in json.loads(body)["data"]]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise StepError(
             f"{url}/v1/models does not answer as OpenAI's API does: {body[:_SHOWN_CHARACTERS]!r}",
             "is this the address of an inference engine?",

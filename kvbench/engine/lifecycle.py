@@ -227,7 +227,7 @@ def _version(url: str) -> str:
     """The engine's own word on its version, or "" where it does not give one as JSON."""
     try:
         return str(json.loads(endpoint.get(url))["version"])
-    except (StepError, ValueError, KeyError, TypeError):
+    except (StepError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 

@@ -120,7 +120,10 @@ def _waves(setup: Setup, params: ScalingParams, pool: _Pool | None) -> _Seen:
         pace = _pace(setup, params, waves["before"]) if pool else {}
         hook = _hook(setup, params, waves["before"], pool, pace)
         pressure = read_pressure()
-        waves["during"] = _wave(setup, "during", lambda progress: hook.poll(clock.monotonic_ns()))
+        try:
+            waves["during"] = _wave(setup, "during", lambda progress: hook.poll(clock.monotonic_ns()))
+        finally:
+            hook.ended()  # a change that has begun is not left to the next step
         share = pressure_share(pressure, read_pressure())
         began_ns, ended_ns = _changed(hook, setup.step)
         wait_for(lambda: moves.have_ended(ended_ns), "the pages to move", setup.context.left_s)

@@ -15,7 +15,7 @@ from kvbench.pages.figures import Transfer
 from kvbench.pages.loop import ClosedLoop
 from kvbench.probes.context import Context
 from kvbench.store.keys import PageKey
-from kvbench.store.protocol import Delete, Io, Read, Write
+from kvbench.store.protocol import Delete, Io, Read, Status, Write
 from kvbench.store.real import FaultReport, RealNodes
 
 _MOST_FAULTS = 20  # that are named; all are counted
@@ -119,10 +119,11 @@ class Carrier:
         return self.transfers[phase]
 
     def _whole(self, phase: str, writes: Transfer) -> Transfer:
-        if bad := len(writes.ended) - len(writes.good):
-            first = self.faults[0]
+        failed = [io.command for io in writes.ended if io.status is not Status.OK]
+        if bad := {command.page for command in failed if isinstance(command, Write)}:
+            why = next(fault for fault in self.faults if fault.key in bad or fault.key is None)
             raise StepError(
-                f"{phase}: {bad} of {len(writes.ended)} pages could not be written: {first.path.name}: {first.detail}"
+                f"{phase}: {len(bad)} of {len(writes.ended)} pages could not be written: {why.path.name}: {why.detail}"
             )
         return writes
 

@@ -179,11 +179,11 @@ def _use(path: Path, direct: bool) -> Device:
     """The device, as others in this process have it open, if they have. Raises KvbenchError."""
     with _using:
         device = _devices.get(path)
-        if device is None or not device.is_current:
-            try:
+        try:
+            if device is None or not device.is_current:
                 device = _devices[path] = Device(path, direct)
-            except OSError as error:
-                raise KvbenchError(f"cannot keep pages on {path}: {error.strerror}", "look at the device") from None
+        except OSError as error:
+            raise KvbenchError(f"cannot keep pages on {path}: {error.strerror}", "look at the device") from None
         device.users += 1
         return device
 

@@ -12,6 +12,7 @@ from builders import make_context
 from kvbench.errors import KvbenchError, StepError
 from kvbench.model import Arm, Engine, Step, Storage
 from kvbench.pages import probe
+from kvbench.pages.carrier import Carrier, Pages
 from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import PAGE_METRICS
 from kvbench.store import pagefile
@@ -164,6 +165,18 @@ def test_pages_that_cannot_be_written_end_the_step_with_the_reason(
     monkeypatch.setattr(pagefile, "write", lambda path, *rest: (write if ".part" in path.name else full)(path, *rest))
     with pytest.raises(StepError, match=r"populate pages: 24 of 24 pages could not be written: .*No space left"):
         probe.measure(step("read"), context)
+
+
+def test_a_write_that_failed_is_explained_by_its_own_fault(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    carrier, missing, pages = Carrier(context, b"", 0.0), Pages("a", 1, PAGE_BYTES), Pages("b", 1, PAGE_BYTES)
+    assert not carrier.read("read", missing, [0], 1).good
+    write = pagefile.write
+    monkeypatch.setattr(pagefile, "write", lambda path, *rest: (write if ".part" in path.name else full)(path, *rest))
+    with pytest.raises(StepError, match=r"1 of 1 pages could not be written: .*No space left"):
+        carrier.write("populate", pages, 1)
 
 
 def test_a_hook_that_fails_before_the_reads_ends_the_step(context: Context) -> None:
