@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 from kvbench.load.connection import Connection
 from kvbench.load.endpoint import Endpoint
 from kvbench.load.prompts import without_stream_options
-from kvbench.load.reply import Reply, error_text
+from kvbench.load.reply import Reply, document_of, error_text
 from kvbench.load.result import Limits, Request, RequestRow
 from kvbench.load.sse import EventParser
 
@@ -158,10 +157,7 @@ class Exchange:
 
     def _failure_of_whole(self) -> tuple[str, str]:
         whole = bytes(self._whole or b"")
-        try:
-            document: object = json.loads(whole)
-        except (ValueError, RecursionError):
-            document = whole.decode("utf-8", "replace")
+        document = document_of(whole) or whole.decode("utf-8", "replace")
         text = error_text(document)
         if self._status != 200:
             wait = self._headers.get("retry-after")

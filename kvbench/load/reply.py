@@ -15,6 +15,7 @@ from pydantic_core import from_json
 HEAD_CHARACTERS = 64  # kept of every text, to compare the beginnings of texts of different lengths
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
+_MOST_TOKENS = 10**15  # no reply has more, and every column of a table takes it
 
 
 class Reply:
@@ -93,10 +94,10 @@ class Reply:
     def _add_event(self, payload: bytes, stamp_ns: int) -> None:
         if payload.strip() == _DONE:
             self.done_ns = stamp_ns
-        elif type(chunk := _document(payload)) is dict:
+        elif type(chunk := document_of(payload)) is dict:
             try:
                 self._add_chunk(chunk, payload, stamp_ns)
-            except (AttributeError, TypeError, ValueError):  # a field that is not of the API's type
+            except (AttributeError, TypeError, ValueError, OverflowError):  # a field that is not of the API's type
                 self.malformed = self.malformed or f"not a completion chunk: {_quote(payload)}"
         elif payload.strip():
             self.malformed = self.malformed or f"not a JSON object: {_quote(payload)}"
@@ -110,7 +111,7 @@ class Reply:
         choices = chunk.get("choices") or ()
         for choice in choices:
             if reason := choice.get("finish_reason"):
-                self.finish_reason = str(reason)
+                self.finish_reason = shown(str(reason))
             if text := _text(choice).encode("utf-8", "surrogatepass"):
                 self._add_texts(text, 1, stamp_ns)
                 if len(choices) == 1:
@@ -135,11 +136,11 @@ class Reply:
 
     def _add_usage(self, usage: Mapping[str, Any]) -> None:
         if (count := usage.get("prompt_tokens")) is not None:
-            self.prompt_tokens = int(count)
+            self.prompt_tokens = _tokens(count)
         if (count := usage.get("completion_tokens")) is not None:
-            self.completion_tokens = int(count)
+            self.completion_tokens = _tokens(count)
         if (count := (usage.get("prompt_tokens_details") or {}).get("cached_tokens")) is not None:
-            self.cached_tokens = int(count)
+            self.cached_tokens = _tokens(count)
 
     def failure(self, expected_completion_tokens: int | None) -> tuple[str, str]:
         """Class and text of what is wrong with a reply that has come to its end; `("", "")` when nothing is."""
@@ -162,7 +163,25 @@ def error_text(document: object) -> str:
     """The message of an OpenAI error object, or of whatever stands in its place."""
     error = document.get("error") if isinstance(document, dict) else None
     message = error.get("message") if isinstance(error, dict) else error
-    return str(message or error or document)[:_SHOWN_CHARACTERS]
+    return shown(str(message or error or document))
+
+
+def shown(text: str) -> str:
+    """A server's words on one line, so long as they are quoted, with nothing in them that a terminal obeys."""
+    line = " ".join(text[: 2 * _SHOWN_CHARACTERS].split())[:_SHOWN_CHARACTERS]
+    return "".join(character if character.isprintable() else "\ufffd" for character in line)
+
+
+def document_of(text: bytes) -> object:
+    """A text as JSON, or None."""
+    try:
+        return from_json(text)
+    except ValueError:
+        pass
+    try:
+        return json.loads(text)  # takes half a surrogate pair, too
+    except (ValueError, RecursionError):
+        return None
 
 
 def _text(choice: Mapping[str, Any]) -> str:
@@ -191,17 +210,12 @@ def _strings_between(before: bytes, payloads: Sequence[bytes], after: bytes) -> 
     return texts if len(literals) == len(texts) == len(payloads) and all(texts) else []
 
 
-def _document(payload: bytes) -> object:
-    """The payload as JSON, or None."""
-    try:
-        return from_json(payload)
-    except ValueError:
-        pass
-    try:
-        return json.loads(payload)  # takes half a surrogate pair, too
-    except (ValueError, RecursionError):
-        return None
+def _tokens(count: Any) -> int:
+    """A count of `usage`. Raises ValueError, or what int() does, for what is none."""
+    if not 0 <= (tokens := int(count)) <= _MOST_TOKENS:
+        raise ValueError
+    return tokens
 
 
 def _quote(payload: bytes) -> str:
-    return payload.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
+    return shown(payload.decode("utf-8", "replace"))

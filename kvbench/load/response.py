@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import httptools
 
+_INTERIM = (100, 102, 103)  # the response proper follows; 101 is one
 _CHUNK = re.compile(rb"[0-9a-f]+\r\n([^\r]+)\r\n")
 
 
@@ -26,7 +27,7 @@ class ResponseParser:
         self.on_body = on_body
         self._on_status = on_status
         self._headers: dict[str, str] = {}
-        self._after_chunk = self._between_chunks = False
+        self._after_chunk = self._between_chunks = self._interim = False
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, received: bytes) -> None:
@@ -51,7 +52,10 @@ class ResponseParser:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        self._on_status(self._parser.get_status_code(), self._headers)
+        status = self._parser.get_status_code()
+        self._interim = status in _INTERIM
+        if not self._interim:
+            self._on_status(status, self._headers)
 
     def on_chunk_header(self) -> None:
         self._after_chunk = False
@@ -60,6 +64,9 @@ class ResponseParser:
         self._after_chunk = True
 
     def on_message_complete(self) -> None:
+        if self._interim:
+            self._headers = {}
+            return
         self.complete, self._after_chunk = True, False
         self.reusable = self._parser.should_keep_alive()  # known in here only
 

@@ -280,6 +280,7 @@ def test_a_flush_command_that_fails_is_told(tmp_path: Path) -> None:
     [
         (http("<html>hello</html>"), "does not answer as OpenAI's API does: '<html>hello"),
         (http("{}"), "does not answer as OpenAI's API does"),
+        (http("[" * 100_000), "does not answer as OpenAI's API does"),
         (http("", "503 Service Unavailable"), "answered with HTTP 503"),
         (b"\x00\x01\x02 garbage\r\n\r\n", "does not answer in HTTP"),
         (b"", "broke off|cannot be reached|does not answer in HTTP"),

@@ -223,6 +223,15 @@ async def until_closed(reply: Reply) -> None:
     reply.cut()
 
 
+async def early_hints(reply: Reply) -> None:
+    reply.raw(b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n")
+    await answer_well(reply)
+
+
+async def error_nested_without_end(reply: Reply) -> None:
+    reply.whole("500 Internal Server Error", b"[" * 50_000)
+
+
 async def too_few_tokens(reply: Reply) -> None:
     await answer_well(reply, tokens=3)
 
@@ -238,6 +247,7 @@ async def too_few_tokens(reply: Reply) -> None:
         (split_writes, PATIENT, "", ""),
         (comments, PATIENT, "", ""),
         (until_closed, PATIENT, "", ""),
+        (early_hints, PATIENT, "", ""),
         (four_tokens_a_chunk, PATIENT, "wrong_token_count", "8 completion tokens instead of 4"),
         (too_few_tokens, PATIENT, "wrong_token_count", "3 completion tokens instead of 4"),
         (usage_only, PATIENT, "empty", "without any text"),
@@ -249,6 +259,7 @@ async def too_few_tokens(reply: Reply) -> None:
         (no_done_no_finish, PATIENT, "truncated", "without [DONE] or finish_reason"),
         (too_many_requests, PATIENT, "http_status", "HTTP 429: rate limited (Retry-After: 7)"),
         (server_error, PATIENT, "http_status", "HTTP 500: boom"),
+        (error_nested_without_end, PATIENT, "http_status", "HTTP 500: [[["),
         (hang, HASTY_FIRST, "timeout_first_token", "no token within 0.2 s"),
         (hang_after_role, HASTY_FIRST, "timeout_first_token", "no token within 0.2 s"),
         (stall, HASTY_STALL, "stall", "no event for 0.2 s"),

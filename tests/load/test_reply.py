@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from kvbench.load.reply import HEAD_CHARACTERS, Reply, error_text
 
-DEEP = b"[" * 10_000  # deeper than a parser goes
 SHAPES = list(product((True, False), ("content", "reasoning", "role"), ({}, {"finish_reason": "stop"})))
 
 
@@ -101,23 +100,34 @@ def test_the_chunks_of_one_read_say_what_they_say_one_by_one(reads):
 @pytest.mark.parametrize(
     "payload",
     [
-        b"{",
-        b"[1]",
-        b"1,2",
-        b'"text"',
-        b'{"choices":3}',
-        b'{"choices":["x"]}',
-        b'{"usage":{"completion_tokens":"x"}}',
-        DEEP,
+        b"{", b"[1]", b"1,2", b'"text"', b'{"choices":3}', b'{"choices":["x"]}',
+        *(b'{"usage":{"completion_tokens":%b}}' % count for count in (b'"x"', b"-1", b"NaN", b"1e999", b"9" * 99)),
+        b'{"usage":{"prompt_tokens_details":{"cached_tokens":9223372036854775808}}}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_completion_chunk_is_malformed_and_quoted(payload):
     reply = Reply()
     reply.add([text_chunk("a"), payload, text_chunk("b", finish_reason="stop")], 1)
     error_class, text = reply.failure(None)
     assert error_class == "malformed"
-    assert payload.decode()[:200] in text
+    assert payload.decode() in text
     assert reply.token_events == 2
+
+
+def test_json_nested_without_end_is_malformed():
+    reply = Reply()
+    reply.add([b"[" * 100_000], 1)
+    assert reply.failure(None)[0] == "malformed"
+
+
+def test_a_servers_words_are_quoted_on_one_line_as_text_that_every_file_and_terminal_takes():
+    reply = Reply()
+    reply.add(
+        [b'{"choices":[{"text":"a","finish_reason":"\\ud800"}]}', b'{"error":{"message":"\\u001b[2J\\r\\n\\ud800 x"}}'],
+        1,
+    )
+    assert reply.finish_reason == "\ufffd"
+    assert reply.failure(None) == ("error_event", "\ufffd[2J \ufffd x")
 
 
 @pytest.mark.parametrize(

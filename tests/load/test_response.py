@@ -89,3 +89,18 @@ def test_whole_chunks_are_known_at_every_length(size):
 
 def test_no_other_read_passes_for_chunks():
     assert not any(only_chunks(b"\r\n" * half) or only_chunks(b"f" * half) for half in range(300))
+
+
+@pytest.mark.parametrize(
+    "interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"]
+)
+def test_an_interim_response_is_read_over(interim):
+    told: list[tuple[int, dict[str, str]]] = []
+    body: list[bytes] = []
+    parser = ResponseParser(lambda status, headers: told.append((status, headers)), body.append)
+    for byte in interim * 2 + HEAD + chunk(TOKEN):
+        parser.feed(bytes([byte]))
+        assert not parser.complete
+    parser.feed(END)
+    assert told == [(200, {"transfer-encoding": "chunked"})]
+    assert (b"".join(body), parser.complete, parser.reusable) == (TOKEN, True, True)

@@ -42,7 +42,7 @@ def test_requests_of_one_instant_can_be_spread_up_to_the_next() -> None:
         ('{"timestamp": 0}', "key 'input_length' is missing"),
         ("nonsense", "not a JSON object"),
         ("[1]", "not a JSON object"),
-        ("[" * 10_000, "not a JSON object"),
+        ("[" * 100_000, "not a JSON object"),
     ],
 )
 def test_a_line_that_does_not_hold_together_is_named_and_not_mended(line: str, message: str) -> None:
