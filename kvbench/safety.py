@@ -99,19 +99,19 @@ def claim(node: Path, run_id: str) -> Path:
 
 
 @contextmanager
-def alone_on(nodes: Iterable[Path]) -> Iterator[None]:
-    """Hold storage nodes against every other run on this machine; what is killed holds nothing any more.
+def alone_on(nodes: Iterable[Path], doing: str = "is measuring on") -> Iterator[None]:
+    """Hold storage nodes against everybody on this machine who does the same; what is killed holds nothing any more.
 
     By their names, in sockets that nobody can reach: an open file would keep a hook from unmounting them.
-    Raises KvbenchError when another run has one of them.
+    Raises KvbenchError when another process has one of them.
     """
     with ExitStack() as held:
         for node in sorted({os.path.realpath(node) for node in nodes}):  # `claim` refuses a loop of links
             name = held.enter_context(socket.socket(socket.AF_UNIX))
             try:
-                name.bind(f"\0kvbench-{blake2b(os.fsencode(node), digest_size=16).hexdigest()}")
+                name.bind(f"\0kvbench-{blake2b(f'{doing} '.encode() + os.fsencode(node), digest_size=16).hexdigest()}")
             except OSError:
-                raise KvbenchError(f"another kvbench is measuring on {node}", "wait for it, or stop it") from None
+                raise KvbenchError(f"another kvbench {doing} {node}", "wait for it, or stop it") from None
         yield
 
 

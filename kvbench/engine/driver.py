@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kvbench import clock
-from kvbench.engine.pool import Pool
+from kvbench.engine.pool import Places, Pool
 from kvbench.engine.protocol import (
     Abort,
     Command,
@@ -137,9 +137,9 @@ def driver(config: EngineConfig, storage: StorageOptions) -> Iterator[Driver]:
     mover = Mover([Rebalance(placement, since=cluster.epoch)], page_bytes=rank_page_bytes)
     pages = PageStore(cluster, placement, mover=mover)
     driver = Driver(EngineCore(config, pages))
-    with (
-        closing(_FaultLog(storage.fault_log)) as log,
-        RealNodes(
+    with Places() as places, closing(_FaultLog(storage.fault_log)) as log:
+        places.take(storage.directories)
+        with RealNodes(
             storage.directories,
             rank_page_bytes,
             on_done=driver.post,
@@ -147,12 +147,11 @@ def driver(config: EngineConfig, storage: StorageOptions) -> Iterator[Driver]:
             direct=storage.direct,
             rate_limit_bytes_per_s=storage.rate_limit_bytes_per_s,
             salt=storage.salt.encode(),
-        ) as nodes,
-    ):
-        pages.load(nodes.scan())
-        driver.core.counters.content_mismatches = log.wrong_pages
-        driver.pool = Pool(nodes, cluster, driver.feed, storage.rate_limit_bytes_per_s)
-        yield driver
+        ) as nodes:
+            pages.load(nodes.scan())
+            driver.core.counters.content_mismatches = log.wrong_pages
+            driver.pool = Pool(nodes, cluster, driver.feed, storage.rate_limit_bytes_per_s, places)
+            yield driver
 
 
 class _FaultLog:

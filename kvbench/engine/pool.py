@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
+from kvbench import safety
 from kvbench.errors import KvbenchError
 from kvbench.store.cluster import ClusterView
 from kvbench.store.protocol import Event, MovePace, NodeDown, NodeUp
 from kvbench.store.real import RealNodes
 
 
+class Places(AbstractContextManager["Places"]):
+    """Where an engine keeps its pages, held against other engines until it ends: also what failed, or never came."""
+
+    def __init__(self) -> None:
+        self._held: set[Path] = set()
+        self._stack = ExitStack()
+
+    def take(self, directories: Iterable[Path]) -> None:
+        """Hold these, too. Raises KvbenchError when another engine has one of them."""
+        new = {Path(os.path.realpath(directory)) for directory in directories} - self._held
+        self._stack.enter_context(safety.alone_on(new, "keeps pages in"))
+        self._held |= new
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
 class Pool:
-    """Nodes that carry out I/O, and the view that the page store has of them. `feed` hands it an event."""
+    """Nodes that carry out I/O, and the view that the page store has of them. `feed` hands it an event; `held` are
+    their places."""
 
     def __init__(
-        self, nodes: RealNodes, cluster: ClusterView, feed: Callable[[Event], None], rate_limit_bytes_per_s: int | None
+        self,
+        nodes: RealNodes,
+        cluster: ClusterView,
+        feed: Callable[[Event], None],
+        rate_limit_bytes_per_s: int | None,
+        held: Places,
     ) -> None:
         self.nodes = nodes
         self._cluster, self._feed, self._rate_limit_bytes_per_s = cluster, feed, rate_limit_bytes_per_s
-        self._adding = asyncio.Lock()
+        self._held, self._adding = held, asyncio.Lock()
 
     async def add(self, directory: Path, pace: MovePace) -> int:
         """A node comes, and pages move to it; returns its number. Raises KvbenchError."""
@@ -32,6 +58,7 @@ class Pool:
 
     def _add(self, directory: Path) -> int:
         _check_new(directory, self.nodes)
+        self._held.take((directory,))
         return self.nodes.add(directory, self._rate_limit_bytes_per_s)
 
     def fail(self, node: int, pace: MovePace) -> None:

@@ -36,6 +36,7 @@ from kvbench.store.protocol import MovePace
 T = TypeVar("T", bound=BaseModel)
 
 _BACKLOG = 2048
+_MOST_BYTES_PER_S = 10**15  # no pace: leave it out for none
 _GRACE_S = 1  # for streams that are open when the server is told to stop
 
 
@@ -81,12 +82,12 @@ class _Change(BaseModel):
 
     add: str | None = None
     fail: int | None = Field(default=None, ge=0)
-    bytes_per_s: int | None = Field(default=None, gt=0)
+    bytes_per_s: int | None = Field(default=None, gt=0, le=_MOST_BYTES_PER_S)
     ttft_limit_s: float | None = Field(default=None, gt=0, le=3600)
 
     @property
     def pace(self) -> MovePace:
-        return MovePace(self.bytes_per_s, round(1e9 * self.ttft_limit_s) if self.ttft_limit_s else None)
+        return MovePace(self.bytes_per_s, max(1, round(1e9 * self.ttft_limit_s)) if self.ttft_limit_s else None)
 
 
 @dataclass(frozen=True, slots=True)

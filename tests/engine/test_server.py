@@ -18,6 +18,7 @@ from kvbench.engine import server
 from kvbench.engine.cost import Accelerator, CostModel
 from kvbench.engine.driver import StorageOptions, driver
 from kvbench.engine.protocol import EngineConfig
+from kvbench.errors import KvbenchError
 from kvbench.kv import ModelShape
 from kvbench.load import engine_metrics
 from kvbench.store.keys import PageKey
@@ -333,6 +334,8 @@ def test_what_a_failed_node_held_is_missed_and_stored_again_on_the_others(tmp_pa
         ({"fail": "0"}, "fail: Input should be a valid integer"),
         ({"fail": -1}, "fail: Input should be greater than or equal to 0"),
         ({"fail": 0, "bytes_per_s": 0}, "bytes_per_s: Input should be greater than 0"),
+        ({"fail": 0, "bytes_per_s": 10**30}, "bytes_per_s: Input should be less than or equal to 1000000000000000"),
+        ({"fail": 0, "bytes_per_s": 1e30}, "bytes_per_s: Input should be a valid integer"),
         ({"fail": 0, "ttft_limit_s": -1.0}, "ttft_limit_s: Input should be greater than 0"),
         ({"remove": 0}, "remove: Extra inputs are not permitted"),
         ({"add": "relative"}, "'relative' is not an absolute path"),
@@ -361,6 +364,17 @@ def test_a_directory_becomes_one_node_by_whatever_path_and_however_often_it_is_n
         assert sorted(reply.result()[0] for reply in replies) == [200] + [400] * len(names)
         status, text = client.ask("POST", "/kvbench/nodes", {"add": str(tmp_path / "b")})
         assert (status, json.loads(text)["error"]["message"]) == (400, f"{tmp_path / 'b'} is a node already")
+
+
+def test_a_directory_is_one_engines_at_a_time(tmp_path: Path) -> None:
+    started, came = tmp_path / "a", tmp_path / "b"
+    with engine(started) as client:
+        assert client.ask("POST", "/kvbench/nodes", {"add": str(came)})[0] == 200
+        for place in (started, came):
+            with pytest.raises(KvbenchError, match=f"another kvbench keeps pages in {place}"), engine(place):
+                pass
+    with engine(started), engine(came):
+        pass
 
 
 def test_an_engine_that_recomputes_has_no_nodes(recomputing: Client) -> None:
