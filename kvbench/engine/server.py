@@ -6,9 +6,11 @@ What a request computes is time alone; its words follow from its prompt (`text.p
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import itertools
 import json
+import logging
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -257,7 +259,13 @@ def web_server(driver: Driver) -> uvicorn.Server:
         access_log=False,
         timeout_graceful_shutdown=_GRACE_S,
     )
+    logging.getLogger("uvicorn.error").addFilter(_is_no_stop)
     return uvicorn.Server(config)
+
+
+def _is_no_stop(record: logging.LogRecord) -> bool:
+    """Not a stream that the server's own stop has cancelled; that there are such is said once, without a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 async def _events(

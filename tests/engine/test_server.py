@@ -290,6 +290,16 @@ def test_host_memory_is_emptied_on_request(tmp_path: Path) -> None:
         assert client.meanings()["host_tier_hit_tokens"] == 32
 
 
+def test_streams_that_are_open_when_the_server_stops_are_ended_in_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with engine(token_ns=10**9) as client, ThreadPoolExecutor(1) as left:
+        reply = left.submit(client.complete, max_tokens=100)
+        client.until("vllm:num_requests_running", 1)
+    assert reply.exception()
+    written = capfd.readouterr().err
+    assert "1 running task" in written
+    assert "Traceback" not in written
+
+
 # ---------------------------------------------------------------- nodes that come and go
 
 LONG = list(range(16 * 40))  # so many pages that some lie on each node
