@@ -127,5 +127,5 @@ def shape_of_config(config: Mapping[str, Any], name: str) -> ModelShape:
         )
     except KeyError as error:
         raise ValueError(f"{error} is missing or not known, so the size of its KV is not") from None
-    except (AttributeError, TypeError, ZeroDivisionError) as error:
+    except (AttributeError, TypeError, ArithmeticError) as error:
         raise ValueError(f"not a model's: {error}") from None

@@ -40,7 +40,7 @@ class Shapes(Mapping[str, ModelShape]):
             return self._known[name]
         try:
             return shape_of_config(json.loads(config.read_text()), name)
-        except ValueError as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise UsageError(f"{config}: {error}", "name a model of workloads/models.yaml that has its shape") from None
 
     def __iter__(self) -> Iterator[str]:

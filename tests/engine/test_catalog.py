@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvbench.content import content_root
-from kvbench.engine.catalog import accelerators, models
+from kvbench.engine.catalog import Shapes, accelerators, models
 from kvbench.engine.cost import Chunk, CostModel
 from kvbench.errors import UsageError
 from kvbench.kv import ModelShape
@@ -62,3 +62,18 @@ def test_a_wrong_entry_is_named_with_file_and_key(tmp_path: Path, old: str, new:
     with pytest.raises(UsageError, match=message) as caught:
         accelerators(path)
     assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "", "[]", "5", "[" * 100_000, "{}", '{"text_config": 5}', "\udcff",
+        '{"num_attention_heads": 0, "hidden_size": 8, "torch_dtype": "float16", "num_hidden_layers": 1}',
+        '{"num_attention_heads": [1], "torch_dtype": "float16"}',
+        '{"num_attention_heads": 1e999, "torch_dtype": "float16"}',
+    ],
+)  # fmt: skip
+def test_a_config_that_tells_no_shape_is_named(tmp_path: Path, config: str) -> None:
+    (tmp_path / "config.json").write_bytes(config.encode(errors="surrogateescape"))
+    with pytest.raises(UsageError, match=rf"{tmp_path}/config\.json"):
+        Shapes({})[str(tmp_path)]
