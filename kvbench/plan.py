@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import product
+from posixpath import normpath
 from typing import Any
 
 import kvbench
@@ -313,7 +314,9 @@ def _check_target(target: Target) -> None:
 def _check_arm(arm: Arm, where: str) -> None:
     if arm.kv == "storage" and not (arm.storage and arm.storage.nodes):
         raise UsageError(f"{where}: kv is storage, but it has no storage.nodes", "list its directories")
-    if arm.storage and len(set(arm.storage.every_node)) < len(arm.storage.every_node):
+    if arm.storage and not all(arm.storage.every_node):
+        raise UsageError(f"{where}: storage names a directory without a name", "write its absolute path")
+    if arm.storage and len(set(map(normpath, arm.storage.every_node))) < len(arm.storage.every_node):
         raise UsageError(f"{where}: storage names a directory twice", "give each node a directory of its own")
     if arm.kv == "recompute" and arm.storage:
         raise UsageError(f"{where}: kv is recompute, but it has storage", "take one of the two out")

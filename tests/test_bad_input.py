@@ -107,6 +107,8 @@ RUN = ("run", "gate", "gate.yaml", "--target", "target.yaml", "--out", "run", "-
         ("engine: {}", "engine: {start_timeout_s: -5}", ("target.yaml:12", "start_timeout_s")),
         ('nodes: ["node"]', "nodes: []", ("arm dut", "no storage.nodes")),
         ('nodes: ["node"]', 'nodes: ["node", "node"]', ("arm dut", "a directory twice")),
+        ('nodes: ["node"]', 'nodes: ["node", "./node/"]', ("arm dut", "a directory twice")),
+        ('nodes: ["node"]', 'nodes: [""]', ("arm dut", "a directory without a name")),
         ("arms:", "arms: [", ("target.yaml", "not valid YAML")),
         (TARGET, "", ("target.yaml:1", "empty")),
         (TARGET, "\0\1\2", ("target.yaml", "not valid YAML")),
