@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 CONTENT_VERSION = 1
 _MOST_VALUES = 100_000  # of a file that somebody wrote
+_NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
 CONTENT_KEYS = {
     "workload": "inference",
     "profile": "fio",
@@ -210,6 +212,9 @@ def _document(text: str, path: Path) -> Any:
         document = YAML(typ="rt").load(text)
         if sum(1 for _ in islice(_values(document), _MOST_VALUES + 1)) > _MOST_VALUES:
             raise UsageError(f"{path}: more than {_MOST_VALUES:,} values, its aliases filled in", "use fewer aliases")
+        for value in _values(document):
+            if isinstance(value, str) and _NO_TEXT.search(value):
+                raise UsageError(f"{path}: {str(value)!a} has a NUL or half a surrogate pair, which no file takes")
         return document
     except RecursionError:
         raise UsageError(f"{path}: not valid YAML: nested too deeply") from None
