@@ -221,6 +221,11 @@ class _Expansion:
         step_id = "-".join(part for part in parts if part)
         if arm and "page_bytes" not in params and "page_bytes" in {field.name for field in fields(spec.params)}:
             shape = _shape(arm, self.shapes)
+            if shape is None and any("{page_bytes}" in str(value) for value in (params.get("options") or {}).values()):
+                raise UsageError(
+                    f"step {step_id} reads whole pages, and the size of a page of arm {arm.name} is not known",
+                    "name a model of workloads/models.yaml or a folder with its config.json, and a known type",
+                )
             params = {**params, "page_bytes": shape.page_bytes(arm.engine.tensor_parallel) if shape else 0}
         _params(spec, params, f"{self.loaded.source}: step {gate_step.id}")
         return Step(

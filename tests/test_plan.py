@@ -1,6 +1,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,13 @@ def test_the_summary_says_what_makes_it_a_demonstration() -> None:
     engine = Engine("openai", urls=("http://127.0.0.1:8000",))
     arms = (replace(DUT, engine=engine), replace(BASE, engine=engine, kv="storage", storage=Storage(("/mnt/b",))))
     assert not any("demonstration" in line for line in plan.summary(make(replace(TARGET, arms=arms)), SHAPES))
+
+
+@pytest.mark.parametrize("told", [{"model": "unheard-of"}, {"model": "llama-3.1-8b", "extra_args": ("--dtype=int3",)}])
+def test_pages_of_a_size_that_is_not_known_are_refused_before_a_run(told: dict[str, Any]) -> None:
+    dut = replace(DUT, engine=Engine("launch", command=("serve",), **told))
+    with pytest.raises(UsageError, match="step ceiling-dut reads whole pages, and the size of a page of arm dut"):
+        plan.make_plan(content.load_gate("G3"), replace(TARGET, arms=(dut, BASE)), SHAPES, plan.Options(1))
 
 
 def test_the_summary_names_a_throttle() -> None:
