@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kvbench.load.workload import Turn
 
 
+_P99_NEEDS = 100  # requests
+
 Urls = Annotated[
     list[str],
     typer.Option(
@@ -153,10 +155,18 @@ def _print(document: dict[str, Any]) -> None:
     table = show.columns("", right=(*names, "n"))
     for label, key in (("TTFT", "ttft_s"), ("TPOT", "tpot_s")):
         spread = document[key]
-        table.add_row(label, *(show.figure(spread[name], "s") for name in names), str(spread["n"]))
+        table.add_row(label, *(_figure(spread, name) for name in names), str(spread["n"]))
     show.print_table(table)
     for line in _lines(document):
         show.say(line)
+
+
+def _figure(spread: dict[str, Any], name: str) -> str:
+    """A p99 of fewer than 100 requests is their maximum, and is called so."""
+    from kvbench.cli import show
+
+    n = spread["n"]
+    return f"max of {n}" if name == "p99" and 0 < n < _P99_NEEDS else show.figure(spread[name], "s")
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:
@@ -175,7 +185,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"prefix hits: {seen} of prompt tokens; a cache without end: {format_value(hits['ideal_share'], 'share')}"
     if "goodput" in document:
         goodput = document["goodput"]
-        yield f"goodput: {goodput['requests']} requests within the objectives, {goodput['requests_per_s']:.4g} a second"
+        within = f"{goodput['requests']} of {requests['sent']} requests within the objectives"
+        yield f"goodput: {within}, {goodput['requests_per_s']:.4g} a second"
     loop_s = client["loop_delay_s"]["p99"]
     yield (
         f"client: {format_seconds(client['cpu_s'])} of processor, {client['in_flight_reached']} in flight at most, "

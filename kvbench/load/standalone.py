@@ -95,7 +95,9 @@ def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
     if turns is None and (load.requests is None) == (load.duration_s is None):
         raise UsageError("give either --requests or --duration")
     if turns is not None and (load.concurrency or load.rate_per_s or load.duration_s):
-        raise UsageError("a workload or trace says itself when requests are due", "leave --rate and the like out")
+        raise UsageError(
+            "a workload or trace says itself when requests are due", "leave --concurrency, --rate and --duration out"
+        )
     if load.duration_s == 0 or load.rate_per_s == math.inf:
         raise UsageError("--duration and --rate: more than 0, and finite")
     if (load.rate_per_s or 0) * (load.duration_s or 0) > _MOST_PREPARED:

@@ -64,7 +64,22 @@ def test_a_good_load_ends_with_0_and_its_figures_as_json_and_rows(tmp_path):
     assert client["in_flight_reached"] == 3
     assert bool(client["bottleneck"]) == (client["error_share"] > 0.05)  # on a busy machine, it may be
     assert document["goodput"]["requests"] == 12
+    assert "goodput: 12 of 12 requests within the objectives" in result.output
     assert len(rows.read(tmp_path / "r.parquet")) == 12
+
+
+@pytest.mark.parametrize(("requests", "names_the_max"), [(99, True), (100, False)])
+def test_the_table_calls_a_p99_of_fewer_than_100_their_maximum(requests, names_the_max):
+    with serving(answer_well) as served:
+        result = load("--url", served.url, "--concurrency", "16", "--requests", str(requests))
+    (ttft,) = (line for line in result.output.splitlines() if line.startswith("TTFT"))
+    assert (f"max of {requests}" in ttft) is names_the_max
+
+
+def test_a_workload_leaves_no_room_for_another_pace():
+    result = load("--url", "http://127.0.0.1:9", "--workload", "conversations", "--duration", "5s")
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.hint == "leave --concurrency, --rate and --duration out"
 
 
 def test_token_ids_are_sent_unless_the_address_names_chat():
