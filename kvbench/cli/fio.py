@@ -15,12 +15,17 @@ app = typer.Typer(
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What fio printed, or wrote with --output.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="What fio printed or wrote with --output-format=json (or json+)."),
+    ],
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, with every percentile, instead of a table.")
     ] = False,
 ) -> None:
-    """Read fio's output of any version, mixed with other text or not. Exit code: 3 if a file holds no sound result.
+    """Read fio's JSON of any version, mixed with other text or not. Exit code: 3 if a file holds no sound result.
+
+    Latencies in the table are of completion (clat); one marked lat includes submission, where fio told no other.
 
     Example:  kvbench fio import node1.json node2.json --json
     """
@@ -46,7 +51,7 @@ def _print(entry: dict[str, Any]) -> None:
         show.say(f"  note: {warning}")
     if not entry["jobs"]:
         return
-    table = show.columns("job", "", right=("bytes", "runtime", "bandwidth", "IOPS", "p50", "p99", "n"))
+    table = show.columns("job", "", right=("bytes", "runtime", "bandwidth", "IOPS", "clat p50", "clat p99", "n"))
     rows = [(_job_name(job), job["direction"], job) for job in entry["jobs"]]
     rows += [(f"all {total['jobs']}", name, total) for name, total in entry["total"].items() if total["jobs"] > 1]
     for name, direction, figures in rows:

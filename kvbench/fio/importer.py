@@ -26,7 +26,7 @@ def _imported(path: Path) -> dict[str, Any]:
         content = path.read_bytes()
     except FileNotFoundError:
         raise UsageError(
-            f"{path}: no such file", "give a file that fio wrote with --output, or its saved output"
+            f"{path}: no such file", "give a file that fio printed or wrote with --output-format=json"
         ) from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None

@@ -47,7 +47,7 @@ def parse(output: str | bytes, stderr: str | bytes = "", returncode: int | None 
     problems = _run_problems(said, returncode)
     if not reports:
         words = [line for line in diagnostics if line.startswith("fio: ")][:1]
-        nothing = "it holds no result of fio" if values or said.strip() else "the output is empty"
+        nothing = "it holds no JSON result of fio" if values or said.strip() else "the output is empty"
         reason = "; ".join([*problems, *words]) or nothing
         return FioResult(ok=False, reason=reason, warnings=(), version="", jobs=(), diagnostics=diagnostics)
     report = reports[-1]

@@ -32,7 +32,7 @@ def test_an_entry_holds_jobs_and_the_total_of_each_direction() -> None:
 
 def test_a_file_that_is_no_result_of_fio_has_its_reason() -> None:
     (entry,) = import_files([NOT_FIO])
-    assert (entry["ok"], entry["reason"], entry["jobs"]) == (False, "it holds no result of fio", [])
+    assert (entry["ok"], entry["reason"], entry["jobs"]) == (False, "it holds no JSON result of fio", [])
 
 
 @pytest.mark.parametrize(("name", "message"), [("none.json", "no such file"), (".", "cannot be read: Is a directory")])
@@ -50,7 +50,9 @@ def test_the_exit_code_tells_whether_every_file_was_sound(files: list[Path], cod
 
 def test_the_table_shows_totals_and_the_reason() -> None:
     lines = CliRunner().invoke(app, ["fio", "import", str(TWO_JOBS), str(NOT_FIO)]).stdout.splitlines()
-    assert f"{NOT_FIO}: unknown version, it holds no result of fio" in lines
+    assert f"{NOT_FIO}: unknown version, it holds no JSON result of fio" in lines
+    (headings,) = (line for line in lines if line.startswith("job"))
+    assert headings.split()[-5:] == ["clat", "p50", "clat", "p99", "n"]  # which latency fio's p50 is of
     (total,) = (line for line in lines if line.strip().startswith("all 2"))
     assert " ".join(total.split()) == "all 2 read 2.10 MB 1 s 2.10 MB/s 400 900 ns 900 ns 400"
 

@@ -98,7 +98,7 @@ ODDITIES: dict[str, dict[str, Any]] = {
     "interrupted.txt": {"ok": False, "reason": "fio was interrupted by signal 2"},
     "no-latency.json": {"ok": True, "read": (1, 1048576, 1.0, 256, None, None)},
     "only-lat-percentiles.json": {"ok": True, "read": (1, 1048576, 1.0, 256, 7, 8)},
-    "other-json.json": {"ok": False, "reason": "it holds no result of fio"},
+    "other-json.json": {"ok": False, "reason": "it holds no JSON result of fio"},
     "unknown-option.txt": {"ok": False, "reason": "fio: unrecognized option '--nosuchopt=1'"},
 }
 # Captured from real runs of many versions; they are not part of this repository.
