@@ -38,10 +38,12 @@ TtftLimit = Annotated[
 OnSite = Annotated[
     str | None,
     typer.Option(
-        "--site", help=f"Engines and nodes, of workloads/sim, or a file (default: {_SITE}). A run tells its own."
+        "--site",
+        metavar="NAME",
+        help=f"Engines and nodes, of workloads/sim, or a file (default: {_SITE}). A run tells its own.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=2, help="How many seeds: each is a run with other luck.")]
+Seeds = Annotated[int, typer.Option(metavar="N", min=2, help="How many seeds: each is a run with other luck.")]
 
 
 def advise(

@@ -107,7 +107,7 @@ def say_reproduction(known: Published, result: Reproduction) -> None:
 
     report = result.report
     show.say(f"{report.id}, {report.about}: printed, simulated (error), constant bandwidth (error)")
-    figures = ("TTFT p50", "simulated", "constant", "tok/s", "simulated", "constant", "busy", "read")
+    figures = ("TTFT p50, s", "simulated", "constant", "tok/s", "simulated", "constant", "busy", "read")
     table = show.columns("cell", right=figures)
     table.add_column("notes", no_wrap=True)
     for each in result.predictions:

@@ -205,11 +205,11 @@ def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | 
     first = next(iter(tasks.values()))[0]
     columns = core.compare(tasks, processes)
     show_sim.say_columns(columns, FIGURES)
+    seeds = [task.seed for task in next(iter(tasks.values()))]
     source = first.source.trace or first.source.workload
-    show.say(
-        f"simulated: {source} on site {first.site.id}; mean ± half of its 95 % interval, over seeds; × is the ratio"
-    )
-    show.say("to the first column")
+    spread = f"mean over {len(seeds)} seeds ± half of its 95 % interval" if len(seeds) > 1 else f"seed {seeds[0]} alone"
+    ratio = "; × is the ratio to the first column" if len(columns) > 1 else ""
+    show.say(f"simulated: {source} on site {first.site.id}; {spread}{ratio}")
     show.write_json(show_sim.columns_document(columns, first), json)
     if html:
         from kvbench.sim.page import page
