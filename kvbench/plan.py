@@ -394,7 +394,9 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         where = ", ".join(arm.storage.nodes) if arm.storage else "no storage, computes again"
         if arm.storage and arm.storage.rate_limit_bytes_per_s is not None:
             where += f", throttled to {format_rate(arm.storage.rate_limit_bytes_per_s)} each"
-        lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {arm.engine.model}")
+        lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {_served(arm, shapes)}")
+    if any(arm.storage and _shape(arm, shapes) is None for arm in plan.target.arms):
+        lines.append("the size of its KV is not known: time and bytes of what an engine stores and reads are left out")
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
     lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")
     if basis := demonstration.of_plan(plan):
@@ -406,6 +408,12 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     if steps:
         lines += [f"  {step.id}: {_expected(cost(step, plan, shapes))}" for step in plan.steps]
     return lines
+
+
+def _served(arm: Arm, shapes: Mapping[str, ModelShape]) -> str:
+    shape = _shape(arm, shapes)
+    size = f"{shape.kv_bytes_per_token:,} B" if shape else "an unknown number of bytes"
+    return f"{arm.engine.model or 'no model named'}, {size} of KV a token"
 
 
 def _expected(cost: Cost) -> str:

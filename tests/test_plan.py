@@ -134,6 +134,25 @@ def test_pages_of_a_size_that_is_not_known_are_refused_before_a_run(told: dict[s
         plan.make_plan(content.load_gate("G3"), replace(TARGET, arms=(dut, BASE)), SHAPES, plan.Options(1))
 
 
+@pytest.mark.parametrize(
+    ("told", "size"),
+    [((), "131,072 B"), (("--kv-cache-dtype", "fp8"), "65,536 B"), (("--dtype=float32",), "262,144 B")],
+)
+def test_the_summary_says_how_much_kv_it_counts_for_a_token(told: tuple[str, ...], size: str) -> None:
+    dut = replace(DUT, engine=replace(DUT.engine, model="llama-3.1-8b", extra_args=told))
+    lines = plan.summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
+    assert any(line.endswith(f"llama-3.1-8b, {size} of KV a token") for line in lines)
+    assert not any("not known" in line for line in lines)
+
+
+@pytest.mark.parametrize("engine", [Engine("launch", model="mine"), Engine("launch", model="")])
+def test_the_summary_says_when_its_sums_lack_the_kv(engine: Engine) -> None:
+    lines = plan.summary(
+        make(replace(TARGET, arms=(replace(DUT, engine=replace(engine, command=("serve",))), BASE))), SHAPES
+    )
+    assert "the size of its KV is not known: time and bytes of what an engine stores and reads are left out" in lines
+
+
 def test_the_summary_names_a_throttle() -> None:
     dut = replace(DUT, storage=Storage(nodes=("/mnt/a", "/mnt/b"), rate_limit_bytes_per_s=2e8))
     lines = plan.summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
