@@ -14,7 +14,7 @@ from posixpath import normpath
 from typing import Any
 
 import kvbench
-from kvbench import demonstration
+from kvbench import demonstration, wording
 from kvbench.adapters import adapter
 from kvbench.content import Loaded, digest
 from kvbench.errors import UsageError
@@ -382,9 +382,11 @@ def _divisor(divide_by: str) -> tuple[str, str]:
 def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -> list[str]:
     """The plan in lines for people: what runs, on what, how long, what is written, what it can decide."""
     whole = total_cost(plan, plan.steps, shapes)
+    untold = sum(not cost(step, plan, shapes).seconds for step in plan.steps)
+    beside = f" beside {wording.count(untold, 'step')} whose time only the run tells" if untold else ""
     lines = [
-        f"{plan.gate.id} {plan.gate.title} on {plan.target.name}: {len(plan.steps)} steps, "
-        f"about {format_seconds(whole.seconds)} (an estimate from assumed rates)",
+        f"{plan.gate.id} {plan.gate.title} on {plan.target.name}: {wording.count(len(plan.steps), 'step')}, "
+        f"about {format_seconds(whole.seconds)}{beside} (an estimate from assumed rates)",
         f"writes {format_bytes(whole.written_bytes)}, reads {format_bytes(whole.read_bytes)}, "
         f"holds at most {format_bytes(whole.space_bytes)} at any moment; "
         + ("the data is kept" if plan.keep_data or plan.destroy_data else "everything is removed at the end"),
@@ -403,11 +405,39 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         lines.append(
             f"a demonstration, not an acceptance test: {', '.join(sorted(basis, key=demonstration.IN_ORDER.index))}"
         )
+    lines += _left_out(plan)
+    if _arms_stay_unequal(plan):
+        lines.append("it cannot PASS: endpoints that run already do not tell version and flags, and so not equal arms")
     lines += [f"  {line}" for line in decidable(plan)]
     lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:
         lines += [f"  {step.id}: {_expected(cost(step, plan, shapes))}" for step in plan.steps]
     return lines
+
+
+def _left_out(plan: Plan) -> Iterator[str]:
+    """The gate's steps that this target, or a quick run, has not."""
+    kinds = {step.kind for step in plan.steps}
+    for step in plan.gate.steps:
+        if step.id not in kinds and (reason := _why_left_out(step, plan)):
+            yield f"without the step {step.id}: {reason}"
+
+
+def _why_left_out(step: GateStep, plan: Plan) -> str:
+    if step.hook and not any(name.startswith(step.hook) for name in plan.target.hooks):
+        return f"the target has no hook {step.hook}…"
+    if step.scaling and not plan.target.can_scale:
+        return "the target has no hooks node_add and node_remove"
+    if step.arms == "two_pools":
+        return "no arm has checkpoint_nodes"
+    return "a quick run leaves it out" if plan.quick else ""
+
+
+def _arms_stay_unequal(plan: Plan) -> bool:
+    """Whether a check asks what the engines of both arms are, and they will not say (`judge.rules`)."""
+    return any(check.rule == "arms_equal" for check in plan.gate.checks) and any(
+        arm.engine.kind == "openai" for arm in plan.target.arms
+    )
 
 
 def _served(arm: Arm, shapes: Mapping[str, ModelShape]) -> str:

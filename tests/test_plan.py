@@ -118,13 +118,18 @@ def test_the_summary_says_what_can_be_decided() -> None:
     assert any("destructive: nothing" in line for line in lines)
 
 
+OPENAI = Engine("openai", urls=("http://127.0.0.1:8000",))
+ENDPOINTS = replace(
+    TARGET,
+    arms=(replace(DUT, engine=OPENAI), replace(BASE, engine=OPENAI, kv="storage", storage=Storage(("/mnt/b",)))),
+)
+
+
 def test_the_summary_says_what_makes_it_a_demonstration() -> None:
     assert "a demonstration, not an acceptance test: emulated engine, recompute baseline" in plan.summary(
         make(), SHAPES
     )
-    engine = Engine("openai", urls=("http://127.0.0.1:8000",))
-    arms = (replace(DUT, engine=engine), replace(BASE, engine=engine, kv="storage", storage=Storage(("/mnt/b",))))
-    assert not any("demonstration" in line for line in plan.summary(make(replace(TARGET, arms=arms)), SHAPES))
+    assert not any("demonstration" in line for line in plan.summary(make(ENDPOINTS), SHAPES))
 
 
 @pytest.mark.parametrize("told", [{"model": "unheard-of"}, {"model": "llama-3.1-8b", "extra_args": ("--dtype=int3",)}])
@@ -153,6 +158,24 @@ def test_the_summary_says_when_its_sums_lack_the_kv(engine: Engine) -> None:
     assert "the size of its KV is not known: time and bytes of what an engine stores and reads are left out" in lines
 
 
+def test_the_summary_names_the_steps_that_there_will_not_be_and_why() -> None:
+    def said(gate: str, target: Target = TARGET, **options: object) -> list[str]:
+        made = plan.make_plan(content.load_gate(gate), target, SHAPES, plan.Options(**options))  # type: ignore[arg-type]
+        return [line for line in plan.summary(made, SHAPES) if line.startswith("without the step")]
+
+    no_hooks = "the target has no hooks node_add and node_remove"
+    assert said("G3") == []
+    assert said("G3", quick=True) == ["without the step scaling: a quick run leaves it out"]
+    assert said("S1", ENDPOINTS) == [f"without the step {step}: {no_hooks}" for step in ("paced", "unpaced")]
+    assert "the target has no hook fault_…" in said("G4")[0]
+
+
+def test_the_summary_says_that_endpoints_cannot_pass() -> None:
+    lines = plan.summary(make(ENDPOINTS), SHAPES)
+    assert any(line.startswith("it cannot PASS: endpoints that run already") for line in lines)
+    assert not any("PASS" in line for line in plan.summary(make(), SHAPES))
+
+
 def test_the_summary_names_a_throttle() -> None:
     dut = replace(DUT, storage=Storage(nodes=("/mnt/a", "/mnt/b"), rate_limit_bytes_per_s=2e8))
     lines = plan.summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
@@ -161,7 +184,9 @@ def test_the_summary_names_a_throttle() -> None:
 
 def test_the_summary_gives_no_time_to_what_depends_on_a_capacity_that_is_not_known() -> None:
     made = plan.make_plan(content.load_gate("G1"), TARGET, SHAPES, plan.Options(1))
-    assert "  verify-dut: time and bytes known only in the run" in plan.summary(made, SHAPES, steps=True)
+    lines = plan.summary(made, SHAPES, steps=True)
+    assert "  verify-dut: time and bytes known only in the run" in lines
+    assert " beside 1 step whose time only the run tells (an estimate" in lines[0]
 
 
 @pytest.mark.parametrize(
