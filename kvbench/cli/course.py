@@ -123,15 +123,16 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
 
 
 def finish(folder: "RunFolder", json: str | None, gate: Path | None = None) -> Exit:
-    """Judge, save, report, print; returns the verdict's exit code."""
+    """Judge, save, print, report; returns the verdict's exit code."""
     from kvbench import journal
     from kvbench.cli import show
 
     verdict = _judged(folder, gate)
     files = {"verdict": folder.save_verdict(verdict)}
-    if not verdict.rejudged:
-        files |= _report(folder, verdict)
     show.verdict(verdict)
+    if not verdict.rejudged:
+        show.say("the report is being written: of a large run, its PDF takes a minute")
+        files |= _report(folder, verdict)
     for name, path in files.items():
         show.say(f"{name}: {show.short(path)}")
     result: dict[str, Any] = {"run": str(folder.path), "verdict": journal.as_plain(verdict)}

@@ -25,6 +25,9 @@ _FIGURES = {
     "output_tokens_per_s": "output",
     "ledger_ratio": "byte ledger",
     "read_bandwidth_bytes_per_s": "reads",
+    "write_bandwidth_bytes_per_s": "writes",
+    "steady_bandwidth_bytes_per_s": "steady",
+    "merged_bandwidth_bytes_per_s": "reads, merged",
     "requests_failed": "failed requests",
 }
 _MOST_FINDINGS = 6
