@@ -189,3 +189,27 @@ def test_init_writes_a_target_that_can_be_planned_and_never_overwrites_one(
 def test_no_colour_where_it_is_not_wanted(tmp_path: Path) -> None:
     done = kvbench("plan", "gate", "G3", cwd=tmp_path, NO_COLOR="1", FORCE_COLOR="")
     assert "\x1b[" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "gate", GATE),
+        ("run", "gate", GATE, "--out", "run"),
+        ("runs", "list"),
+        ("sim", "run", "ring", "--workload", "retrieval", "--requests", "3"),
+    ],
+    ids=" ".join,
+)
+def test_json_to_standard_output_is_there_alone(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        result = CliRunner().invoke(app, [*arguments, "--json", "-"])
+    json.loads(result.stdout)
+    assert result.stderr.strip()
+
+
+def test_after_json_what_is_said_goes_to_standard_output_again(tmp_path: Path) -> None:
+    for arguments in (["--json", "-"], []):
+        result = CliRunner().invoke(app, ["runs", "list", "--in", str(tmp_path), *arguments])
+    assert result.stdout.startswith("no runs in")

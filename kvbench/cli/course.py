@@ -50,7 +50,7 @@ def new_run(
     if target and (troubles := safety.unusable(plan)):  # a demonstration makes its own
         hints = dict.fromkeys(trouble.hint for trouble in troubles)
         raise KvbenchError("\n".join(trouble.message for trouble in troubles), "; ".join(hints))
-    if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?"):
+    if target and not yes and sys.stdin.isatty() and not typer.confirm("Go on?", err=True):
         raise typer.Exit(Exit.INTERRUPTED)
     if entry:
         entry.campaign.freeze(gate, clock.wall())

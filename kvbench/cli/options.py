@@ -47,7 +47,9 @@ def for_machines(context: typer.Context, option: typer.CallbackParam, file: str 
     return writable(option, file)
 
 
-Gate = Annotated[str, typer.Argument(metavar="GATE", help="G1, G2, G3, G4, or the path of a gate file.")]
+Gate = Annotated[
+    str, typer.Argument(metavar="GATE", help="G1, G2, G3, G4, beside them R1 and S1, or the path of a gate file.")
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 TargetFile = Annotated[
     Path | None,
