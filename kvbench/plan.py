@@ -411,7 +411,7 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     lines += [f"  {line}" for line in decidable(plan)]
     lines += [f"  {line}" for override in plan.overrides for line in _overridden(override)]
     if steps:
-        lines += [f"  {step.id}: {_expected(cost(step, plan, shapes))}" for step in plan.steps]
+        lines += [f"  {line}" for line in _steps(plan, shapes)]
     return lines
 
 
@@ -444,6 +444,19 @@ def _served(arm: Arm, shapes: Mapping[str, ModelShape]) -> str:
     shape = _shape(arm, shapes)
     size = f"{shape.kv_bytes_per_token:,} B" if shape else "an unknown number of bytes"
     return f"{arm.engine.model or 'no model named'}, {size} of KV a token"
+
+
+def _steps(plan: Plan, shapes: Mapping[str, ModelShape]) -> Iterator[str]:
+    """A line a step, and one for those that differ in nothing but their round: a gate of days has hundreds."""
+    alike: dict[tuple[str, str, str, str], list[Step]] = {}
+    for step in plan.steps:
+        expected = _expected(cost(step, plan, shapes))
+        alike.setdefault((step.kind, step.cell, step.arm, expected), []).append(step)
+    for (*_, expected), steps in alike.items():
+        if len(steps) == 1:
+            yield f"{steps[0].id}: {expected}"
+        else:
+            yield f"{steps[0].id} … {steps[-1].id}: {len(steps)} steps, each {expected}"
 
 
 def _expected(cost: Cost) -> str:

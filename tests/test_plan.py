@@ -182,6 +182,14 @@ def test_the_summary_names_a_throttle() -> None:
     assert any("/mnt/a, /mnt/b, throttled to 200 MB/s each; engine" in line for line in lines)
 
 
+def test_the_summary_folds_the_rounds_of_a_step() -> None:
+    lines = [line for line in plan.summary(make(), SHAPES, steps=True) if "expected" in line]
+    assert "  environment: 2 s expected" in lines
+    for folded in ("wave-r01-c8-dut … wave-r10-c8-dut: 10", "scaling-r03-add-c8-dut … scaling-r09-add-c8-dut: 3"):
+        assert any(line.startswith(f"  {folded} steps, each ") for line in lines)
+    assert len(lines) == len({(step.kind, step.cell, step.arm) for step in make().steps})
+
+
 def test_the_summary_gives_no_time_to_what_depends_on_a_capacity_that_is_not_known() -> None:
     made = plan.make_plan(content.load_gate("G1"), TARGET, SHAPES, plan.Options(1))
     lines = plan.summary(made, SHAPES, steps=True)

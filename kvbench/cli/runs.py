@@ -42,7 +42,7 @@ def report(
     verdict = folder.load_verdict() or judge(folder.plan, measurements)
     rendered = render(folder.path, folder.plan, measurements, verdict, formats)
     for path in rendered.files.values():
-        show.say(str(path))
+        show.say(str(show.short(path)))
     for message in rendered.messages:
         show.note(message)
 
