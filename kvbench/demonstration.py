@@ -27,6 +27,6 @@ def of_plan(plan: Plan) -> set[str]:
     """The same of a target under one gate."""
     return of_target(
         plan.target,
-        uses_engine=any(step.engine != "none" for step in plan.steps),
+        uses_engine=any(step.uses_engine for step in plan.steps),
         compares=any(check.rule in COMPARES for check in plan.gate.checks),
     )

@@ -301,6 +301,11 @@ class Step:
     seed: int
     engine: Literal["none", "keep", "restart"]
 
+    @property
+    def uses_engine(self) -> bool:
+        """Whether requests are served in it: by an engine that the run starts, or by one that the probe does."""
+        return self.engine != "none" or self.probe == "load.scaling"
+
 
 @dataclass(frozen=True, slots=True)
 class Override:

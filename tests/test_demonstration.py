@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from kvbench import demonstration
+from kvbench import content, demonstration, plan
 from kvbench.model import Arm, Engine, Storage, Target
 
 ENGINE = Engine("openai", urls=("http://127.0.0.1:8000",))
@@ -30,3 +30,12 @@ def test_a_target_decides_whether_its_verdict_is_a_demonstration(
     arms: tuple[Arm, ...], gate: dict[str, Any], reasons: set[str]
 ) -> None:
     assert demonstration.of_target(Target("fx100", arms), **gate) == reasons
+
+
+@pytest.mark.parametrize(
+    ("gate", "reasons"), [("G1", set()), ("G2", {"emulated engine"}), ("S1", {"emulated engine"}), ("R1", set())]
+)
+def test_an_emulated_engine_counts_in_gates_whose_steps_serve_requests(gate: str, reasons: set[str]) -> None:
+    target = Target("fx100", (replace(DUT, engine=Engine()), LOCAL))
+    made = plan.make_plan(content.load_gate(gate), target, content.model_shapes(), plan.Options())
+    assert demonstration.of_plan(made) == reasons

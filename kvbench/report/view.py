@@ -98,7 +98,7 @@ def _gaps(run: Run) -> list[str]:
 
 def _bases(run: Run) -> tuple[tuple[str, str], ...]:
     target = run.plan.target
-    uses_engine = any(step.engine != "none" for step in run.plan.steps)
+    uses_engine = any(step.uses_engine for step in run.plan.steps)
     rows = _alike("Engine", target.arms, _engine_basis) if uses_engine else []
     rows += _alike("KV" if uses_engine else "Storage", target.arms, _storage_basis)
     rows.append(
