@@ -23,10 +23,15 @@ def of_target(target: Target, uses_engine: bool = True, compares: bool = True) -
     return found
 
 
+def uses_engine(plan: Plan) -> bool:
+    """Whether requests are served in it: by engines that the run starts, or by one that a probe does."""
+    return any(step.engine != "none" or step.probe == "load.scaling" for step in plan.steps)
+
+
 def of_plan(plan: Plan) -> set[str]:
     """The same of a target under one gate."""
     return of_target(
         plan.target,
-        uses_engine=any(step.uses_engine for step in plan.steps),
+        uses_engine=uses_engine(plan),
         compares=any(check.rule in COMPARES for check in plan.gate.checks),
     )

@@ -301,11 +301,6 @@ class Step:
     seed: int
     engine: Literal["none", "keep", "restart"]
 
-    @property
-    def uses_engine(self) -> bool:
-        """Whether requests are served in it: by an engine that the run starts, or by one that the probe does."""
-        return self.engine != "none" or self.probe == "load.scaling"
-
 
 @dataclass(frozen=True, slots=True)
 class Override:

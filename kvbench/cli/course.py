@@ -84,7 +84,7 @@ def show_plan(plan: "Plan", steps: bool = False) -> None:
     """What would run, and with `steps` every step of it."""
     from kvbench import content
     from kvbench.cli import show
-    from kvbench.plan import summary
+    from kvbench.plan_summary import summary
 
     for line in summary(plan, content.model_shapes(), steps):
         show.say(line)

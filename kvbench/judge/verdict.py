@@ -130,7 +130,7 @@ def _what_the_run_was_not(plan: Plan) -> Iterator[str]:
     if rules & {"paired_log_ratio", "no_difference"} and rounds < plan.gate.rounds:
         quick = "Quick run: " if plan.quick else ""
         yield f"{quick}{wording.count(rounds, 'round')}, where the gate asks for {plan.gate.rounds}."
-    if plan.target.session_tokens is not None and any(step.uses_engine for step in plan.steps):
+    if plan.target.session_tokens is not None and demonstration.uses_engine(plan):
         yield f"Sessions were shortened to {plan.target.session_tokens:,} tokens for this target."
     if compares and not any("scaling" in step.params for step in plan.steps):
         yield f"Scaling was not part of this run: {_why_no_scaling(plan)}."

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from kvbench import demonstration
 from kvbench.model import Arm, Check, Finding, Measurement, Outcome, Plan, Verdict
 from kvbench.report import forest, glossary
 from kvbench.report.document import Decider, Entry, Run, Series, Table, View
@@ -98,7 +99,7 @@ def _gaps(run: Run) -> list[str]:
 
 def _bases(run: Run) -> tuple[tuple[str, str], ...]:
     target = run.plan.target
-    uses_engine = any(step.uses_engine for step in run.plan.steps)
+    uses_engine = demonstration.uses_engine(run.plan)
     rows = _alike("Engine", target.arms, _engine_basis) if uses_engine else []
     rows += _alike("KV" if uses_engine else "Storage", target.arms, _storage_basis)
     rows.append(

@@ -16,7 +16,7 @@ import pytest
 from builders import make_measurement, make_plan, make_run
 from typer.testing import CliRunner, Result
 
-from kvbench import content, plan, run
+from kvbench import content, plan, plan_summary, run
 from kvbench.campaign.folder import CampaignFolder
 from kvbench.campaign.ladder import (
     LADDER,
@@ -398,7 +398,7 @@ def test_an_override_is_in_the_steps_and_in_the_printed_plan(ladder: Path) -> No
     override = Override("wave", {"effect": 0.5}, "measured in run-of-G2")
     made = _planned(plan.Options(overrides=(override,)))
     assert {step.params["effect"] for step in made.steps} == {0.5}
-    assert "  wave: effect is 0.5, measured in run-of-G2" in plan.summary(made, content.model_shapes())
+    assert "  wave: effect is 0.5, measured in run-of-G2" in plan_summary.summary(made, content.model_shapes())
 
 
 def _planned(options: plan.Options) -> Plan:
