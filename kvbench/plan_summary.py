@@ -31,6 +31,8 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {_served(arm, shapes)}")
     if any(arm.storage and stored_shape(arm.engine, shapes) is None for arm in plan.target.arms):
         lines.append("the size of its KV is not known: time and bytes of what an engine stores and reads are left out")
+    if shared := _shared_nodes(plan):
+        lines.append(f"dut and baseline are on the same storage, {shared}: it is held against itself")
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
     lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")
     if basis := demonstration.of_plan(plan):
@@ -45,6 +47,14 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     if steps:
         lines += [f"  {line}" for line in _steps(plan, shapes)]
     return lines
+
+
+def _shared_nodes(plan: Plan) -> str:
+    dut, baseline = (
+        {node for arm in plan.target.arms if arm.role == role and arm.storage for node in arm.storage.nodes}
+        for role in ("dut", "baseline")
+    )
+    return ", ".join(sorted(dut & baseline))
 
 
 def _left_out(plan: Plan) -> Iterator[str]:

@@ -75,6 +75,13 @@ def test_the_summary_says_that_endpoints_cannot_pass() -> None:
     assert not any("PASS" in line for line in summary(make(), SHAPES))
 
 
+def test_the_summary_says_when_a_storage_is_held_against_itself() -> None:
+    base = replace(BASE, kv="storage", storage=DUT.storage)
+    same = "dut and baseline are on the same storage, /mnt/a: it is held against itself"
+    assert same in summary(make(replace(TARGET, arms=(DUT, base))), SHAPES)
+    assert not any("itself" in line for line in summary(make(ENDPOINTS), SHAPES))
+
+
 def test_the_summary_names_a_throttle() -> None:
     dut = replace(DUT, storage=Storage(nodes=("/mnt/a", "/mnt/b"), rate_limit_bytes_per_s=2e8))
     lines = summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
