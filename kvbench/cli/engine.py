@@ -131,7 +131,7 @@ def recipe(
     from kvbench.model import Arm, Engine, Storage
 
     if bool(name) == bool(target):
-        raise UsageError("give either the name of a recipe or --target")
+        raise UsageError("give either the name of a recipe or --target", launch.choices())
     engine = Engine(kind="launch", recipe=name or "", model="MODEL", host_memory_bytes=64 * 2**30)
     arms: tuple[Arm, ...] = (
         Arm("dut", "dut", engine, storage=Storage(("/mnt/kv",))),

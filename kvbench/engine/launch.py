@@ -77,9 +77,14 @@ def recipe_path(name: str) -> Path:
         return Path(name)
     path = content.content_root() / "engines" / f"{name}.yaml"
     if Path(name).name != name or not path.is_file():
-        known = ", ".join(sorted(p.stem for p in path.parent.glob("*.yaml")))
-        raise UsageError(f"there is no engine recipe {name!r}", f"one of {known}, or the path of a file")
+        raise UsageError(f"there is no engine recipe {name!r}", choices())
     return path
+
+
+def choices() -> str:
+    """What can be named as a recipe, for a message."""
+    folder = content.content_root() / "engines"
+    return f"one of {', '.join(sorted(path.stem for path in folder.glob('*.yaml')))}, or the path of a file"
 
 
 def emulated(arm: Arm, data_dirs: tuple[Path, ...], log_dir: Path) -> Launch:

@@ -66,6 +66,12 @@ def test_a_document_keeps_the_types_of_what_is_filled_in() -> None:
     assert '"cpu_bytes_to_use":1073741824,"block_size":256,' in engine.argv[-1]
 
 
+def test_the_recipes_are_named_to_who_names_none() -> None:
+    with pytest.raises(UsageError) as refused:
+        show()
+    assert refused.value.hint == f"one of {', '.join(NAMES)}, or the path of a file"
+
+
 def test_what_a_page_holds_is_the_target_s_word_before_the_recipe_s() -> None:
     found = launch.load_recipe(arm("vllm-mooncake").engine)
     assert recipe.chunk_tokens(found, Engine()) == 128
