@@ -29,8 +29,6 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
         if arm.storage and arm.storage.rate_limit_bytes_per_s is not None:
             where += f", throttled to {format_rate(arm.storage.rate_limit_bytes_per_s)} each"
         lines.append(f"  arm {arm.name} ({arm.role}): {where}; engine {arm.engine.kind}, {_served(arm, shapes)}")
-    if any(arm.storage and stored_shape(arm.engine, shapes) is None for arm in plan.target.arms):
-        lines.append("the size of its KV is not known: time and bytes of what an engine stores and reads are left out")
     if shared := _shared_nodes(plan):
         lines.append(f"dut and baseline are on the same storage, {shared}: it is held against itself")
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""

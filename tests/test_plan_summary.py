@@ -49,14 +49,6 @@ def test_the_summary_says_how_much_kv_it_counts_for_a_token(told: tuple[str, ...
     assert not any("not known" in line for line in lines)
 
 
-@pytest.mark.parametrize("engine", [Engine("launch", model="mine"), Engine("launch", model="")])
-def test_the_summary_says_when_its_sums_lack_the_kv(engine: Engine) -> None:
-    lines = summary(
-        make(replace(TARGET, arms=(replace(DUT, engine=replace(engine, command=("serve",))), BASE))), SHAPES
-    )
-    assert "the size of its KV is not known: time and bytes of what an engine stores and reads are left out" in lines
-
-
 def test_the_summary_names_the_steps_that_there_will_not_be_and_why() -> None:
     def said(gate: str, target: Target = TARGET, **options: object) -> list[str]:
         made = plan.make_plan(content.load_gate(gate), target, SHAPES, plan.Options(**options))  # type: ignore[arg-type]
