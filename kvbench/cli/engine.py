@@ -85,6 +85,7 @@ def serve(
     Example:  kvbench engine serve --model Qwen3-Coder-480B-A35B --accelerator MI308X --tensor-parallel 8
     --kv-dir /mnt/fx100/kv
     """
+    gc.disable()  # what a start makes stays, and going through it again and again takes a tenth of the time
     from kvbench.engine import server
     from kvbench.engine.driver import StorageOptions, driver
     from kvbench.engine.protocol import EngineConfig
@@ -108,6 +109,7 @@ def serve(
         print(f"{model} on {tensor_parallel} × {accelerator} (emulated) at {url}", flush=True)
         for number in (signal.SIGINT, signal.SIGTERM):  # the server stops on them, and then raises them once more
             signal.signal(number, signal.SIG_IGN)
+        gc.enable()
         gc.freeze()  # what is there by now stays: neither a collection amid tokens nor the end need go through it
         server.web_server(engine).run(sockets=[listening])
 
