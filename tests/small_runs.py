@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from kvbench import content, run
+from kvbench import content, run, safety
 from kvbench.host.machine.blockdev import medium_of
 from kvbench.journal import RunFolder
 from kvbench.model import Measurement, Step
 
 G3 = Path(__file__).parents[1] / "gates" / "g3.yaml"
+MEMORY = Path("/dev/shm")
 WAVE = {
     "workload": "cold-recovery",
     "session_tokens": 257,
@@ -57,6 +58,14 @@ def small_gate(path: Path, concurrency: int, rounds: int, scaling: Mapping[str, 
         step.pop("quick", None)
     YAML().dump(gate, path)
     return path
+
+
+@contextmanager
+def folder_in_memory(otherwise: Path) -> Iterator[Path]:
+    """A folder in memory, or in that one where memory has no file system with room for a run."""
+    roomy = MEMORY.is_dir() and safety.free_bytes(MEMORY) > 2 * run.RESERVE_BYTES
+    with tempfile.TemporaryDirectory(dir=MEMORY if roomy else otherwise) as folder:
+        yield Path(folder)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 import os
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,6 +11,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from small_runs import folder_in_memory
 
 from kvbench import clock, content, plan, run, safety
 from kvbench.errors import KvbenchError, StepError
@@ -23,7 +23,6 @@ from kvbench.probes.context import Context, Measured
 from kvbench.probes.table import PROBES
 
 GATE = str(Path(__file__).parent / "fixtures" / "gates" / "fake.yaml")
-MEMORY = Path("/dev/shm")
 KILLS = 200
 PATIENCE_S = 120.0
 
@@ -89,11 +88,10 @@ def ended(child: BaseProcess, within_s: float) -> bool:
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder in memory where there is one: what a killed process has written, the kernel still holds."""
+    """What a killed process has written there, the kernel still holds."""
     monkeypatch.setattr(os, "fsync", lambda fd: None)
-    roomy = MEMORY.is_dir() and safety.free_bytes(MEMORY) > 2 * run.RESERVE_BYTES
-    with tempfile.TemporaryDirectory(dir=MEMORY if roomy else tmp_path) as folder:
-        yield Path(folder)
+    with folder_in_memory(tmp_path) as folder:
+        yield folder
 
 
 def test_after_kills_at_random_moments_the_verdict_is_that_of_the_undisturbed_run(memory: Path) -> None:
