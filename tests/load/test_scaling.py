@@ -26,6 +26,7 @@ from kvbench.load.moves import Reading, rebalance_s, table
 from kvbench.model import Arm, Engine, Step, Storage, Target
 from kvbench.probes.context import Context, Measured
 from kvbench.probes.metrics import SCALING_METRICS
+from kvbench.store import real
 from kvbench.store.keys import PageKey
 
 SHAPE = ModelShape("tiny", 1, 2, 2, 8, parameters=1, parameters_active=1000, weight_bytes_per_parameter=2, source="")
@@ -38,6 +39,15 @@ PARAMS = {
 NODE_RATE = 200_000  # bytes/s, so that a wave lasts as long as the client needs to look at the clock
 
 
+class SlowWhenRead(real.RateLimit):
+    """Holds up the waves, and not what is stored for them before."""
+
+    holds = False
+
+    def pass_at_ns(self, now_ns: int, size_bytes: int) -> int:
+        return super().pass_at_ns(now_ns, size_bytes) if self.holds else now_ns
+
+
 class InProcess:
     """A running engine; it is never restarted, since it keeps nothing above its storage."""
 
@@ -46,7 +56,8 @@ class InProcess:
     def __init__(self, port: int) -> None:
         self.urls = (f"http://127.0.0.1:{port}",)
 
-    def restart(self) -> None: ...
+    def restart(self) -> None:
+        SlowWhenRead.holds = True
 
     def metrics_text(self) -> str:
         return endpoint.get(f"{self.urls[0]}/metrics")
@@ -72,6 +83,8 @@ def in_process(arm: Arm, data_dirs: tuple[Path, ...], log_dir: Path, survivors: 
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine in this process, on a medium whose bytes nobody counts."""
     monkeypatch.setattr(lifecycle, "running", in_process)
+    monkeypatch.setattr(real, "RateLimit", SlowWhenRead)
+    monkeypatch.setattr(SlowWhenRead, "holds", False)
     monkeypatch.setattr(cold_sessions.content, "model_shapes", lambda: {"tiny": SHAPE})
     monkeypatch.setattr(cold_sessions, "media_of", lambda folders: Media(()))
     monkeypatch.setattr(cold, "QUIET_S", 0.01)
