@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -219,7 +219,10 @@ class RealNodes:
         self._nodes: list[_Node] = []
         self._queues: list[SimpleQueue[Io | None]] = []
         self._threads: list[Thread] = []
-        for files, limit in zip([self._files(place) for place in places], limits, strict=True):
+        with ExitStack() as opened:  # where one is refused, those before it are closed
+            nodes_files = [opened.enter_context(closing(self._files(place))) for place in places]
+            opened.pop_all()
+        for files, limit in zip(nodes_files, limits, strict=True):
             self._start(files, limit)
 
     def _files(self, place: Path) -> Extents | DevicePages:

@@ -17,6 +17,7 @@ from loop_devices import loop_device
 
 from kvbench.errors import KvbenchError
 from kvbench.store import blocklog, deviceindex, pagefile
+from kvbench.store import device as devices
 from kvbench.store.content import BLOCK_BYTES, FaultKind, PageContent
 from kvbench.store.core import Copy, Delete, Done, Read, Status, Sync, Write
 from kvbench.store.device import DevicePages
@@ -240,6 +241,15 @@ def test_with_both_copies_damaged_a_device_is_refused(device: Path) -> None:
     write_at(device, BLOCK_BYTES + MIB, b"?")
     with pytest.raises(KvbenchError, match=r"both copies of the index of .* are damaged"), driving(device):
         pass
+
+
+def test_where_one_device_is_refused_the_one_before_it_is_closed(device: Path, tmp_path: Path) -> None:
+    bad = made(tmp_path / "bad")
+    write_at(bad, BLOCK_BYTES, b"?")
+    write_at(bad, BLOCK_BYTES + MIB, b"?")
+    with pytest.raises(KvbenchError, match="are damaged"):
+        RealNodes([device, bad], PAGE_BYTES, on_done=lambda _: None)
+    assert not devices._devices
 
 
 def test_an_index_that_is_full_is_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
