@@ -6,7 +6,7 @@ from kvbench.model import Plan, Target
 
 EMULATED, SIMULATED, RECOMPUTE = "emulated engine", "simulated", "recompute baseline"
 UNPROVEN, THROTTLED = "medium unproven", "rate-limited node"
-IN_ORDER = (EMULATED, SIMULATED, RECOMPUTE, UNPROVEN, THROTTLED)  # of page one
+_ON_PAGE_ONE = (EMULATED, SIMULATED, RECOMPUTE, UNPROVEN, THROTTLED)
 
 COMPARES = ("paired_log_ratio", "hourly_ratio")  # rules that hold the dut against the baseline
 
@@ -35,3 +35,8 @@ def of_plan(plan: Plan) -> set[str]:
         uses_engine=uses_engine(plan),
         compares=any(check.rule in COMPARES for check in plan.gate.checks),
     )
+
+
+def in_order(found: set[str]) -> tuple[str, ...]:
+    """As page one has them."""
+    return tuple(sorted(found, key=_ON_PAGE_ONE.index))

@@ -75,19 +75,29 @@ _ELEMENT_BYTES = {
     **{"fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1},
 }
 _AS_THE_MODEL = "auto"
+_LEAST_VOCABULARY = 30_000
 
 
 def stored_shape(engine: Engine, shapes: Mapping[str, ModelShape]) -> ModelShape | None:
     """The shape of an engine's model, its KV of the type that the engine is told; None when either is not known.
 
-    An engine is told by `--kv-cache-dtype`, else by `--dtype`, in its command or as a parameter of its recipe.
+    An engine is told by `--kv-cache-dtype`, else by `--dtype`, in its command or as a parameter of its recipe; the
+    embedded one is told nothing.
     """
     shape = shapes.get(engine.model)
+    if engine.kind == "emulated":
+        return shape
     words = (*engine.command, *engine.extra_args)
     told = _flag(words, "--kv-cache-dtype") or _flag(words, "--dtype") or engine.parameters.get("dtype", "")
     if shape is None or told in ("", _AS_THE_MODEL):
         return shape
     return replace(shape, kv_bytes_per_element=_ELEMENT_BYTES[told]) if told in _ELEMENT_BYTES else None
+
+
+def vocabulary(model: str, shapes: Mapping[str, ModelShape]) -> int:
+    """How many token ids a model has; of one that nothing is known of, as many as every current one has."""
+    shape = shapes.get(model)
+    return shape.vocabulary if shape else _LEAST_VOCABULARY
 
 
 def _flag(words: Sequence[str], name: str) -> str:

@@ -34,9 +34,7 @@ def summary(plan: Plan, shapes: Mapping[str, ModelShape], steps: bool = False) -
     destroyed = f"everything on the drives {', '.join(plan.destroy_data)}" if plan.destroy_data else ""
     lines.append(f"destructive: {destroyed or 'nothing; only folders of our own making'}")
     if basis := demonstration.of_plan(plan):
-        lines.append(
-            f"a demonstration, not an acceptance test: {', '.join(sorted(basis, key=demonstration.IN_ORDER.index))}"
-        )
+        lines.append(f"a demonstration, not an acceptance test: {', '.join(demonstration.in_order(basis))}")
     lines += _left_out(plan)
     if _arms_stay_unequal(plan):
         lines.append("it cannot PASS: endpoints that run already do not tell version and flags, and so not equal arms")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+P99_NEEDS = 100  # samples; of fewer a nearest-rank p99 is the maximum
 MOST_ROUNDS = 1000  # no plan has as many; a question that needs more is not decided by more rounds
 
 

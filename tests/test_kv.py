@@ -73,6 +73,11 @@ def test_kv_has_the_type_that_the_engine_is_told(told: dict[str, Any], bytes_per
     assert shape.kv_bytes_per_token == bytes_per_token
 
 
+def test_the_embedded_engine_is_told_no_type() -> None:
+    shape = stored_shape(Engine(extra_args=("--kv-cache-dtype=fp8",)), model_shapes())
+    assert shape == model_shapes()["llama-3.1-8b"]
+
+
 def test_the_size_of_kv_of_a_type_that_is_not_known_is_not_known() -> None:
     assert stored_shape(Engine("launch", "llama-3.1-8b", parameters={"dtype": "int3"}), model_shapes()) is None
     assert stored_shape(Engine("launch", "somebody/model"), model_shapes()) is None

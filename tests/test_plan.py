@@ -4,19 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from g3_plans import BASE, DUT, SHAPES, TARGET, make
 
 from kvbench import content, plan
 from kvbench.errors import UsageError
 from kvbench.model import Arm, Check, Engine, Storage, Target
-
-SHAPES = content.model_shapes()
-DUT = Arm("dut", "dut", Engine(), storage=Storage(("/mnt/a",)))
-BASE = Arm("base", "baseline", Engine(), kv="recompute")
-TARGET = Target("t", (DUT, BASE))
-
-
-def make(target: Target = TARGET, **options: object) -> plan.Plan:
-    return plan.make_plan(content.load_gate("G3"), target, SHAPES, plan.Options(**options))  # type: ignore[arg-type]
 
 
 def test_g3_runs_every_arm_once_in_every_cell_of_every_round() -> None:

@@ -3,19 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from g3_plans import BASE, DUT, SHAPES, TARGET, make
 
 from kvbench import content, plan
-from kvbench.model import Arm, Engine, Storage, Target
+from kvbench.model import Engine, Storage, Target
 from kvbench.plan_summary import summary
-
-SHAPES = content.model_shapes()
-DUT = Arm("dut", "dut", Engine(), storage=Storage(("/mnt/a",)))
-BASE = Arm("base", "baseline", Engine(), kv="recompute")
-TARGET = Target("t", (DUT, BASE))
-
-
-def make(target: Target = TARGET, **options: object) -> plan.Plan:
-    return plan.make_plan(content.load_gate("G3"), target, SHAPES, plan.Options(**options))  # type: ignore[arg-type]
 
 
 def test_the_summary_says_what_can_be_decided() -> None:
@@ -25,8 +17,6 @@ def test_the_summary_says_what_can_be_decided() -> None:
 
 
 OPENAI = Engine("openai", urls=("http://127.0.0.1:8000",))
-
-
 ENDPOINTS = replace(
     TARGET,
     arms=(replace(DUT, engine=OPENAI), replace(BASE, engine=OPENAI, kv="storage", storage=Storage(("/mnt/b",)))),
@@ -43,7 +33,7 @@ def test_the_summary_says_what_makes_it_a_demonstration() -> None:
     [((), "131,072 B"), (("--kv-cache-dtype", "fp8"), "65,536 B"), (("--dtype=float32",), "262,144 B")],
 )
 def test_the_summary_says_how_much_kv_it_counts_for_a_token(told: tuple[str, ...], size: str) -> None:
-    dut = replace(DUT, engine=replace(DUT.engine, model="llama-3.1-8b", extra_args=told))
+    dut = replace(DUT, engine=Engine("launch", "llama-3.1-8b", command=("serve", *told)))
     lines = summary(make(replace(TARGET, arms=(dut, BASE))), SHAPES)
     assert any(line.endswith(f"llama-3.1-8b, {size} of KV a token") for line in lines)
     assert not any("not known" in line for line in lines)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kvbench.load.workload import Turn
 
 
-_P99_NEEDS = 100  # requests
-
 Urls = Annotated[
     list[str],
     typer.Option(
@@ -164,9 +162,10 @@ def _print(document: dict[str, Any]) -> None:
 def _figure(spread: dict[str, Any], name: str) -> str:
     """A p99 of fewer than 100 requests is their maximum, and is called so."""
     from kvbench.cli import show
+    from kvbench.stats import P99_NEEDS
 
     n = spread["n"]
-    return f"max of {n}" if name == "p99" and 0 < n < _P99_NEEDS else show.figure(spread[name], "s")
+    return f"max of {n}" if name == "p99" and 0 < n < P99_NEEDS else show.figure(spread[name], "s")
 
 
 def _lines(document: dict[str, Any]) -> Iterator[str]:

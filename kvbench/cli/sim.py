@@ -202,10 +202,10 @@ def _compare(tasks: "Mapping[str, Sequence[Task]]", processes: int, json: str | 
     from kvbench.sim import compare as core
     from kvbench.sim.simulate import FIGURES
 
-    first = next(iter(tasks.values()))[0]
+    of_one = next(iter(tasks.values()))
+    first, seeds = of_one[0], [task.seed for task in of_one]
     columns = core.compare(tasks, processes)
     show_sim.say_columns(columns, FIGURES)
-    seeds = [task.seed for task in next(iter(tasks.values()))]
     source = first.source.trace or first.source.workload
     spread = f"mean over {len(seeds)} seeds ± half of its 95 % interval" if len(seeds) > 1 else f"seed {seeds[0]} alone"
     ratio = "; × is the ratio to the first column" if len(columns) > 1 else ""

@@ -24,7 +24,7 @@ def judge(plan: Plan, measurements: Sequence[Measurement], rejudged: str = "") -
     `rejudged` names the gate file that took the place of the plan's own, if one did.
     """
     run = Run(plan, measurements)
-    basis = tuple(sorted(_basis(run), key=demonstration.IN_ORDER.index))
+    basis = demonstration.in_order(_basis(run))
     findings: list[Finding] = []
     warned: list[str] = []
     unjudged: list[str] = []

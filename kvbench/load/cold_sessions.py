@@ -102,8 +102,7 @@ def set_up(step: Step, context: Context, params: ColdRecoveryParams, waves: int 
         raise StepError(f"step {step.id}: a wave needs an arm with an engine", "give the gate step `engine: restart`")
     params = replace(params, chunk_tokens=engine.chunk_tokens or params.chunk_tokens)
     shapes = content.model_shapes()
-    model, shape = shapes.get(arm.engine.model), kv.stored_shape(arm.engine, shapes)
-    vocabulary = model.vocabulary if model else prompts.UNKNOWN_VOCABULARY
+    shape, vocabulary = kv.stored_shape(arm.engine, shapes), kv.vocabulary(arm.engine.model, shapes)
     salt = _salt(step, context, arm)
     count = waves * params.concurrency
     sessions = prompts.session_prompts(step.seed, salt, count, params.session_tokens, vocabulary)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kvbench.load.result import LoadResult, RequestRow
 from kvbench.model import Metric
-from kvbench.stats import percentile
+from kvbench.stats import P99_NEEDS, percentile
 
 _NO_REPLY = "no request succeeded"
 
@@ -46,7 +46,7 @@ def distribution(values_s: Sequence[float], quantiles: Sequence[int], why_none: 
         names = [*(f"p{q}" for q in quantiles), "mean", "max"]
         return {name: Metric(None, "s", 0, note=why_none) for name in names}
     figures = {
-        f"p{q}": Metric(percentile(values_s, q), "s", n, note=f"max of {n}" if q == 99 and n < 100 else "")
+        f"p{q}": Metric(percentile(values_s, q), "s", n, note=f"max of {n}" if q == 99 and n < P99_NEEDS else "")
         for q in quantiles
     }
     return figures | {"mean": Metric(sum(values_s) / n, "s", n), "max": Metric(max(values_s), "s", n)}

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-UNKNOWN_VOCABULARY = 30_000  # of a model that nothing is known of: ids that every current one has
 _FIRST_ID = 10  # below are the ids that models reserve (padding, begin, end)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _WORDS = ("cache", "page", "token", "prefix", "block", "engine", "storage", "memory", "session", "wave", "node")

@@ -168,12 +168,9 @@ def drive(
 
 def vocabulary(model: str) -> int:
     """How many token ids a model has, which a folder's config.json says."""
-    if not Path(model).is_dir():
-        return prompts.UNKNOWN_VOCABULARY
     from kvbench.engine.catalog import Shapes
 
-    shape = Shapes({}).get(model)
-    return shape.vocabulary if shape else prompts.UNKNOWN_VOCABULARY
+    return kv.vocabulary(model, Shapes({}))  # without reading the models that we know, which all have enough
 
 
 def _sessions(turns: Sequence[Turn], part: Part) -> list[Turn]:

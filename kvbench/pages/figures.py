@@ -13,10 +13,9 @@ from kvbench.host.activity.pagecache import Residency
 from kvbench.model import Metric
 from kvbench.pages.loop import Ended
 from kvbench.probes.metrics import PAGE_METRICS
-from kvbench.stats import percentile, ratio
+from kvbench.stats import P99_NEEDS, percentile, ratio
 from kvbench.store.protocol import Status
 
-_P99_NEEDS = 100
 _WRONG = (Status.CORRUPT, Status.SHORT)
 
 
@@ -82,7 +81,7 @@ def complete(found: dict[str, Metric], access: str) -> dict[str, Metric]:
 def side(name: str, transfer: Transfer, source: str) -> dict[str, Metric]:
     """Bandwidth and latency of one direction, `read` or `write`."""
     n = len(transfer.good)
-    most = f"max of {n}" if n < _P99_NEEDS else ""
+    most = f"max of {n}" if n < P99_NEEDS else ""
     return {
         f"{name}_bandwidth_bytes_per_s": _metric("B/s", transfer.bandwidth, n, source),
         f"{name}_latency_p50_s": _metric("s", transfer.latency_s(50), n, source),
@@ -94,7 +93,7 @@ def beside(alone: Transfer, disturbed: Transfer, writes: Transfer, source: str) 
     """What reads lose when pages are written beside them; the plain read figures are those beside the writes."""
     n = min(len(alone.good), len(disturbed.good))
     kept = ratio(disturbed.bandwidth, alone.bandwidth)
-    most = f"maxima of {n}" if n < _P99_NEEDS else ""
+    most = f"maxima of {n}" if n < P99_NEEDS else ""
     return {
         **side("read", disturbed, source),
         "write_bandwidth_bytes_per_s": Metric(writes.within(disturbed.span_ns), "B/s", len(writes.good), source),

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kvbench.model import Check, Finding, Metric
 from kvbench.report.document import Entry
+from kvbench.stats import P99_NEEDS
 from kvbench.units import format_value
 
 ABSENT = "–"
-_P99_NEEDS = 100  # samples below which a nearest-rank p99 is the maximum
 
 
 def figure(metric: Metric | None, name: str = "") -> Entry:
     """A metric as a table entry. `name` tells a p99, which of fewer than 100 samples is printed as "max of n"."""
     if metric is None or metric.value is None:
         return Entry(ABSENT, numeric=True, note=metric.note if metric else "")
-    is_max = "_p99_" in name and metric.n < _P99_NEEDS
+    is_max = "_p99_" in name and metric.n < P99_NEEDS
     note = f"max of {metric.n}" if is_max else metric.note
     return Entry(format_value(metric.value, metric.unit), metric.n, metric.source, note, numeric=True)
 
