@@ -180,10 +180,13 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        return cls(pid, _start_ticks(pid), clock.boot_id())
+        fields = _stat_fields(pid)
+        return cls(pid, int(fields[19]) if fields else 0, clock.boot_id())
 
     def is_alive(self) -> bool:
-        return self == self.of(self.pid) and _stat_fields(self.pid)[:1] != ["Z"]
+        """Whether it still runs. Told by one look: between two, a process that has ended can be gone."""
+        fields = _stat_fields(self.pid)
+        return fields[:1] not in ([], ["Z"]) and self == ProcessId(self.pid, int(fields[19]), clock.boot_id())
 
     def terminate(self) -> None:
         """Ask it to end; nothing happens when it is gone."""
@@ -231,23 +234,18 @@ class Survivors:
 
 
 def _stat_fields(pid: int) -> list[str]:
+    """What /proc/PID/stat says behind the name, from the state on; empty when the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return []
 
 
-def _start_ticks(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 when it is gone."""
-    fields = _stat_fields(pid)
-    return int(fields[19]) if len(fields) > 19 else 0
-
-
 def _group_members(pgid: int) -> Iterator[int]:
     """Live members of a process group."""
     for entry in Path("/proc").iterdir():
         fields = _stat_fields(int(entry.name)) if entry.name.isdigit() else []
-        if len(fields) > 19 and int(fields[2]) == pgid and fields[0] != "Z":
+        if fields and int(fields[2]) == pgid and fields[0] != "Z":
             yield int(entry.name)
 
 

@@ -56,6 +56,23 @@ def test_leaving_the_block_ends_the_whole_group(tmp_path: Path) -> None:
     assert wait_gone(int((tmp_path / "pid").read_text()))
 
 
+def test_a_process_lives_until_it_ends_not_until_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = process._stat_fields
+    child = subprocess.Popen(["sleep", "1000"])
+    known = process.ProcessId.of(child.pid)
+    assert known.is_alive()
+    child.kill()
+    assert wait_gone(child.pid)
+    ended = look(child.pid)
+    assert not known.is_alive()
+    child.wait()
+    assert not known.is_alive()
+
+    looks = iter([ended, []])  # waited for by somebody else, while we look
+    monkeypatch.setattr(process, "_stat_fields", lambda pid: next(looks))
+    assert not known.is_alive()
+
+
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import sys; from kvbench import process\n"
