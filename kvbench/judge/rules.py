@@ -78,12 +78,18 @@ def _each(check: Check, cell: Cell, run: Run) -> list[Finding]:
 
 
 def _present(check: Check, cell: Cell, run: Run) -> list[Finding]:
-    seen = see(check, cell.rows, run)
+    """The figure is there in every measurement of an arm; the finding shows it, of several the median."""
+    return [_present_of_arm(check, cell, see(check, rows, run), arm) for arm, rows in by_arm(cell)]
+
+
+def _present_of_arm(check: Check, cell: Cell, seen: Sequence[Seen], arm: str) -> Finding:
     if any(figure.missing for figure in seen):
-        return [missing_finding(check, cell, seen)]
-    reason = f"{wording.label(check.metric)} is there in {wording.count(len(seen), 'measurement')}"
-    observed = seen[0].value if len(seen) == 1 else None
-    return [finding(check, cell, Outcome.PASS, reason, seen, observed=observed, n=len(seen))]
+        return missing_finding(check, cell, seen, arm=arm)
+    values = [figure.value for figure in seen if figure.value is not None]
+    median = stats.percentile(values, 50)
+    of = f", the median of {len(values)} measurements" if len(values) > 1 else ""
+    reason = f"{wording.subject(check)} is {format_value(median, check.unit)}{cell.at}{of}"
+    return finding(check, cell, Outcome.PASS, reason, seen, observed=median, n=len(values), arm=arm)
 
 
 def _paired_log_ratio(check: Check, cell: Cell, run: Run) -> list[Finding]:

@@ -306,9 +306,13 @@ def test_drift_up_or_down(values, outcome):
     assert one_cell(check, values).outcome is outcome
 
 
-@pytest.mark.parametrize(("values", "outcome"), [([0.0, 5.0], PASS), ([0.0, None], INCONCLUSIVE)])
-def test_present(values, outcome):
-    assert one_cell(check_of(rule="present", op="", limit=None), values).outcome is outcome
+@pytest.mark.parametrize(
+    ("values", "outcome", "observed"),
+    [([2.0], PASS, 2.0), ([0.0, 5.0, 3.0], PASS, 3.0), ([0.0, None], INCONCLUSIVE, None)],
+)
+def test_present(values, outcome, observed):
+    found = one_cell(check_of(rule="present", op="", limit=None), values)
+    assert (found.outcome, found.observed) == (outcome, observed)
 
 
 @pytest.mark.parametrize(
