@@ -35,6 +35,9 @@ class Receiver(Protocol):
     def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
         """`stamp_ns`: arrival. `read_ns`: when it was read, if that is another moment, else None."""
 
+    def takes_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> bool:
+        """Offered whole HTTP chunks, or anything else, before it is looked into; False has it go to `on_body`."""
+
     def on_end(self, stamp_ns: int, problem: str) -> None:
         """The reply is over; `problem` is "" when HTTP says that it is complete."""
 
@@ -91,7 +94,7 @@ class Connection:
         """Send a whole request; gives the moment at which its first byte was handed to the kernel."""
         self._receiver = receiver
         self.await_bytes(1)
-        self._parser = ResponseParser(receiver.on_status, self._on_body)
+        self._parser = ResponseParser(receiver.on_status, self._on_body, self._takes_chunks)
         data = self._tls.encrypt(message) if self._tls else message
         self._sent_ns = clock.monotonic_ns()
         self._unsent = memoryview(data)
@@ -214,3 +217,6 @@ class Connection:
     def _on_body(self, piece: bytes) -> None:
         if self._receiver is not None:
             self._receiver.on_body(piece, self._stamp_ns, self._read_ns)
+
+    def _takes_chunks(self, received: bytes) -> bool:
+        return self._receiver is not None and self._receiver.takes_chunks(received, self._stamp_ns, self._read_ns)

@@ -107,11 +107,19 @@ class Exchange:
         if self._whole is not None:
             self._whole += piece[: _BODY_BYTES - len(self._whole)]
             return
-        payloads = self._events.feed(piece)
-        if not payloads:
-            return
+        if payloads := self._events.feed(piece):
+            self.reply.add(payloads, stamp_ns)
+            self._events_came(stamp_ns, read_ns)
+
+    def takes_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> bool:
+        if self._whole is not None or not self._events.between_events:
+            return False
+        if taken := self.reply.add_repeats(received, stamp_ns):
+            self._events_came(stamp_ns, read_ns)
+        return taken
+
+    def _events_came(self, stamp_ns: int, read_ns: int | None) -> None:
         self._last_event_ns = stamp_ns
-        self.reply.add(payloads, stamp_ns)
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
             self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:

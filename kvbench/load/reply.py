@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from kvbench.load import repeats
+
 HEAD_CHARACTERS = 64  # kept of every text, to compare the beginnings of texts of different lengths
 _DONE = b"[DONE]"
 _SHOWN_CHARACTERS = 200  # of a text that is quoted in an error
@@ -81,15 +83,16 @@ class Reply:
         return self._text[: 4 * HEAD_CHARACTERS].decode("utf-8", "replace")[:HEAD_CHARACTERS]
 
     def add(self, payloads: Sequence[bytes], stamp_ns: int) -> None:
-        """Take the data of the events of one read.
+        """Take the data of the events of one read."""
+        for payload in payloads:
+            self._add_event(payload, stamp_ns)
 
-        Nearly every chunk differs from one before it in one string alone, its text; the rest has been parsed already.
-        """
-        if self._before and (texts := _strings_between(self._before, payloads, self._after)):
-            self._add_texts("".join(texts).encode(), len(texts), stamp_ns)
-        else:
-            for payload in payloads:
-                self._add_event(payload, stamp_ns)
+    def add_repeats(self, received: bytes, stamp_ns: int) -> bool:
+        """Take a read whole if its events differ from the last one in their texts alone; returns whether it did."""
+        if not (self._before and (texts := repeats.texts(received, self._before, self._after))):
+            return False
+        self._add_texts("".join(texts).encode(), len(texts), stamp_ns)
+        return True
 
     def _add_event(self, payload: bytes, stamp_ns: int) -> None:
         if payload.strip() == _DONE:
@@ -195,19 +198,6 @@ def _text(choice: Mapping[str, Any]) -> str:
         return str(reasoning)
     functions = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
-
-
-def _strings_between(before: bytes, payloads: Sequence[bytes], after: bytes) -> list[str]:
-    """The JSON string that each payload has between two parts that all of them share; [] if one is none, or empty."""
-    joined = b"\n".join(payloads)
-    if not (joined.startswith(before) and joined.endswith(after)):
-        return []
-    literals = joined[len(before) : -len(after)].split(after + b"\n" + before)
-    try:  # the line ends keep a string from reaching into the next
-        texts: list[str] = from_json(b'["' + b'",\n"'.join(literals) + b'"]')
-    except ValueError:
-        return []
-    return texts if len(literals) == len(texts) == len(payloads) and all(texts) else []
 
 
 def _tokens(count: Any) -> int:

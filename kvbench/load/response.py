@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import httptools
 
 _INTERIM = (100, 102, 103)  # the response proper follows; 101 is one
-_CHUNK = re.compile(rb"[0-9a-f]+\r\n([^\r]+)\r\n")
 
 
 class NotHttp(Exception):
@@ -18,21 +16,25 @@ class NotHttp(Exception):
 class ResponseParser:
     """Takes the bytes of one response and tells of status, body and end. `feed` raises NotHttp.
 
-    A read of whole chunks, as servers send tokens, is taken without asking httptools, when that stands between two
-    chunks: there it has nothing to remember.
+    Between two chunks httptools has nothing to remember: a read that begins there is offered to `takes_chunks` first,
+    which may take it if it is whole chunks and nothing else.
     """
 
-    def __init__(self, on_status: Callable[[int, dict[str, str]], None], on_body: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        on_status: Callable[[int, dict[str, str]], None],
+        on_body: Callable[[bytes], None],
+        takes_chunks: Callable[[bytes], bool],
+    ) -> None:
         self.complete = self.reusable = False  # `reusable`: the connection may carry another request
         self.on_body = on_body
-        self._on_status = on_status
+        self._on_status, self._takes_chunks = on_status, takes_chunks
         self._headers: dict[str, str] = {}
         self._after_chunk = self._between_chunks = self._interim = False
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, received: bytes) -> None:
-        if self._between_chunks and (content := only_chunks(received)):
-            self.on_body(content)
+        if self._between_chunks and self._takes_chunks(received):
             return
         try:
             self._parser.feed_data(received)
@@ -69,10 +71,3 @@ class ResponseParser:
             return
         self.complete, self._after_chunk = True, False
         self.reusable = self._parser.should_keep_alive()  # known in here only
-
-
-def only_chunks(received: bytes) -> bytes:
-    """The content of whole chunks, joined, if these bytes are nothing else; b"" too where the content has a CR."""
-    contents = _CHUNK.findall(received)
-    again = b"".join([b"%x\r\n%b\r\n" % (len(content), content) for content in contents])
-    return b"".join(contents) if received == again else b""

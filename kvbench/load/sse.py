@@ -23,10 +23,14 @@ class EventParser:
         self._tail = b""  # of a line that has not ended
         self._data: list[bytes] = []  # data lines of an event that has not ended
 
+    @property
+    def between_events(self) -> bool:
+        """Whether nothing of an event is kept, nor of the line end before it."""
+        return self._begun and not (self._tail or self._data or self._after_cr)
+
     def feed(self, piece: bytes) -> list[bytes]:
         """The data of every event that ends in `piece`, its lines joined by LF. An event without data is nothing."""
-        if self._begun and not self._tail and not self._data and (events := _plain_events(piece)):
-            self._after_cr = False
+        if self.between_events and (events := _plain_events(piece)):
             return events
         if self._after_cr and piece:
             piece = piece.removeprefix(b"\n")

@@ -19,6 +19,13 @@ def text_chunk(text: str, **more: object) -> bytes:
     return json.dumps({"choices": [{"index": 0, "delta": {"content": text}, **more}]}).encode()
 
 
+def take(reply: Reply, payloads: list[bytes], stamp_ns: int) -> None:
+    """As an exchange takes a read of chunks that are one event each."""
+    events = [b"data: %b\n\n" % payload for payload in payloads]
+    if not reply.add_repeats(b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events), stamp_ns):
+        reply.add(payloads, stamp_ns)
+
+
 def test_events_of_one_read_share_its_stamp_and_are_counted():
     reply = Reply()
     reply.add([text_chunk("a"), text_chunk("b")], 10)
@@ -55,7 +62,7 @@ def test_what_a_chunk_shares_with_the_one_before_never_hides_what_it_says(chunks
     for stamp, (text, shape) in enumerate(chunks):
         ascii_only, key, more = shape
         choice = {"index": 0, "delta": {"model": "a", key: text}, **more}
-        reply.add([json.dumps({"model": "a", "choices": [choice]}, ensure_ascii=ascii_only).encode()], stamp)
+        take(reply, [json.dumps({"model": "a", "choices": [choice]}, ensure_ascii=ascii_only).encode()], stamp)
         texts.append(text if key != "role" else "")
         finish = more.get("finish_reason") or finish
     said = "".join(texts)
@@ -74,11 +81,11 @@ TEXTS = st.lists(PARTS, max_size=6).map(b"".join)
 
 
 @given(st.lists(TEXTS))
-def test_a_chunk_says_the_same_whatever_came_before_it(texts):
+def test_an_event_says_the_same_whatever_came_before_it(texts):
     chunks = [chunk_with(text) for text in texts]
     together, alone = Reply(), [Reply() for _ in chunks]
     for chunk, reply in zip(chunks, alone, strict=True):
-        together.add([chunk], 1)
+        take(together, [chunk], 1)
         reply.add([chunk], 1)
     assert together.token_events == sum(reply.token_events for reply in alone)
     assert together.malformed == next((reply.malformed for reply in alone if reply.malformed), "")
@@ -86,11 +93,11 @@ def test_a_chunk_says_the_same_whatever_came_before_it(texts):
 
 
 @given(st.lists(st.lists(TEXTS, max_size=4), max_size=6))
-def test_the_chunks_of_one_read_say_what_they_say_one_by_one(reads):
+def test_the_events_of_one_read_say_what_they_say_one_by_one(reads):
     at_once, one_by_one = Reply(), Reply()
     for stamp_ns, texts in enumerate(reads):
         chunks = [chunk_with(text) for text in texts]
-        at_once.add(chunks, stamp_ns)
+        take(at_once, chunks, stamp_ns)
         for chunk in chunks:
             one_by_one.add([chunk], stamp_ns)
     figures = [name for name in Reply.__slots__ if name not in ("_before", "_after")]

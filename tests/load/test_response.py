@@ -1,13 +1,16 @@
-"""A response is read alike however it is cut, and a read that is one whole chunk as httptools reads it."""
+"""A response is read alike however it is cut, and whether or not reads of whole chunks are taken as they are."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
 
 import httptools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvbench.load.response import NotHttp, ResponseParser, only_chunks
+from kvbench.load.response import NotHttp, ResponseParser
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 END = b"0\r\n\r\n"
@@ -35,10 +38,25 @@ def chunk(content: bytes, size: str = "%x") -> bytes:
     return (size % len(content)).encode() + b"\r\n" + content + b"\r\n"
 
 
-def read(pieces: list[bytes]) -> tuple[bytes, bool] | str:
-    """Body and whether it is complete, or that it is not HTTP."""
+def take_none(received: bytes) -> bool:
+    return False
+
+
+def content(received: bytes) -> bytes:
+    """What whole chunks have in them; nothing if `received` is anything besides."""
+    contents = re.findall(rb"[0-9a-f]+\r\n([^\r]+)\r\n", received)
+    return b"".join(contents) if received == b"".join(map(chunk, contents)) else b""
+
+
+def read(pieces: list[bytes], takes_chunks: Callable[[bytes], bool] | None = None) -> tuple[bytes, bool] | str:
+    """Body and whether it is complete, or that it is not HTTP. Whole chunks are taken where they are offered."""
     body: list[bytes] = []
-    parser = ResponseParser(lambda status, headers: None, body.append)
+
+    def take(received: bytes) -> bool:
+        body.append(content(received))
+        return bool(body[-1])
+
+    parser = ResponseParser(lambda status, headers: None, body.append, takes_chunks or take)
     try:
         for piece in pieces:
             parser.feed(piece)
@@ -77,18 +95,12 @@ def test_whatever_comes_and_however_it_is_cut_it_is_what_httptools_reads(pieces,
     assert read(cut) == reference(cut)
 
 
-@pytest.mark.parametrize("size", [1, 9, 15, 16, 17, 255, 256, 257, 4095, 4096, 65536])
-def test_whole_chunks_are_known_at_every_length(size):
-    content = b"x" * size
-    assert only_chunks(chunk(content)) == content
-    assert not only_chunks(chunk(content)[:-1])
-    assert not only_chunks(chunk(content) + b"x")
-    assert not only_chunks(b"0" + chunk(content))
-    assert only_chunks(chunk(content) + chunk(b"y") + chunk(content)) == content + b"y" + content
-
-
-def test_no_other_read_passes_for_chunks():
-    assert not any(only_chunks(b"\r\n" * half) or only_chunks(b"f" * half) for half in range(300))
+def test_chunks_are_offered_only_where_one_can_begin():
+    stream = [HEAD, chunk(TOKEN), chunk(TOKEN)[:9], chunk(TOKEN)[9:], chunk(TOKEN) * 2, b"\r\n"]
+    offered: list[bytes] = []
+    assert read(stream, lambda received: bool(offered.append(received))) == "not HTTP"
+    assert offered == [stream[2], stream[4], stream[5]]
+    assert read(stream[:-1]) == (TOKEN * 4, False)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +109,7 @@ def test_no_other_read_passes_for_chunks():
 def test_an_interim_response_is_read_over(interim):
     told: list[tuple[int, dict[str, str]]] = []
     body: list[bytes] = []
-    parser = ResponseParser(lambda status, headers: told.append((status, headers)), body.append)
+    parser = ResponseParser(lambda status, headers: told.append((status, headers)), body.append, take_none)
     for byte in interim * 2 + HEAD + chunk(TOKEN):
         parser.feed(bytes([byte]))
         assert not parser.complete
