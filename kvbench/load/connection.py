@@ -31,12 +31,12 @@ _Read = tuple[bytes, _Control, int, int, bool]  # received, its control messages
 class Receiver(Protocol):
     """Who is told of a reply as it comes in."""
 
-    def on_status(self, status: int, headers: dict[str, str]) -> None: ...
+    def on_status(self, status: int, headers: dict[str, str], head_bytes: int) -> None: ...
     def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
         """`stamp_ns`: arrival. `read_ns`: when it was read, if that is another moment, else None."""
 
-    def takes_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> bool:
-        """Offered whole HTTP chunks, or anything else, before it is looked into; False has it go to `on_body`."""
+    def take_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> int:
+        """As ResponseParser's; what is not taken comes to `on_body`."""
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         """The reply is over; `problem` is "" when HTTP says that it is complete."""
@@ -90,11 +90,14 @@ class Connection:
         sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
         poller.add(sock.fileno(), self._on_ready)
 
-    def send(self, message: bytes, receiver: Receiver) -> int:
-        """Send a whole request; gives the moment at which its first byte was handed to the kernel."""
+    def send(self, message: bytes, receiver: Receiver, awaited_bytes: int = 1) -> int:
+        """Send a whole request, and await so much of a reply.
+
+        Gives the moment at which its first byte was handed to the kernel.
+        """
         self._receiver = receiver
-        self.await_bytes(1)
-        self._parser = ResponseParser(receiver.on_status, self._on_body, self._takes_chunks)
+        self.await_bytes(awaited_bytes)
+        self._parser = ResponseParser(receiver.on_status, self._on_body, self._take_chunks)
         data = self._tls.encrypt(message) if self._tls else message
         self._sent_ns = clock.monotonic_ns()
         self._unsent = memoryview(data)
@@ -154,7 +157,8 @@ class Connection:
             self._poller.do_later(self._parse)
 
     def catch_up(self) -> None:
-        """Read and parse what has come by now, however little."""
+        """Read and parse what has come by now, however little, and await whatever comes next."""
+        self.await_bytes(1)
         self._read()
         self._parse()
 
@@ -218,5 +222,5 @@ class Connection:
         if self._receiver is not None:
             self._receiver.on_body(piece, self._stamp_ns, self._read_ns)
 
-    def _takes_chunks(self, received: bytes) -> bool:
-        return self._receiver is not None and self._receiver.takes_chunks(received, self._stamp_ns, self._read_ns)
+    def _take_chunks(self, received: bytes) -> int:
+        return self._receiver.take_chunks(received, self._stamp_ns, self._read_ns) if self._receiver else 0

@@ -12,6 +12,7 @@ from kvbench.load.result import Limits, Request, RequestRow
 from kvbench.load.sse import EventParser
 
 _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
+_PART = 0.5  # of the last token: texts differ in length, and what ends the reply comes with it
 _UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
 
 
@@ -19,7 +20,8 @@ class Exchange:
     """Receives the reply to one request. `finished` is called once, with this.
 
     Where the number of tokens to come is known, `tokens_a_read` are read at once between the first and the last,
-    whose stamps alone make TTFT and TPOT: both are read as they come.
+    whose stamps alone make TTFT and TPOT: both are read as they come, the first with the head of the reply, the last
+    with those that came before it. The kernel stamps a read with the arrival of what came last in it.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class Exchange:
         if not self.endpoint.knows_stream_options and self._body is self.request.body:
             self._body = without_stream_options(self._body)
         head = self.endpoint.head(self.request.path, self.request.id, len(self._body))
-        sent_ns = connection.send(head + self._body, self)
+        sent_ns = connection.send(head + self._body, self, self.endpoint.head_bytes + 1 if self._gathers else 1)
         if self.sent_ns is None:
             self.sent_ns = sent_ns
 
@@ -70,7 +72,7 @@ class Exchange:
     def expire(self, now_ns: int, limits: Limits) -> None:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
         assert self.connection is not None
-        if self.connection.awaits_more and now_ns - self._last_event_ns > _UNREAD_NS:
+        if self.connection.awaits_more and now_ns - max(self._last_event_ns, self.sent_ns or 0) > _UNREAD_NS:
             self.connection.catch_up()
         if self._overdue(now_ns, limits) is None:
             return
@@ -98,8 +100,10 @@ class Exchange:
 
     # what the connection calls
 
-    def on_status(self, status: int, headers: dict[str, str]) -> None:
-        self._status, self._headers = status, headers
+    def on_status(self, status: int, headers: dict[str, str], head_bytes: int) -> None:
+        self._status, self._headers, self.endpoint.head_bytes = status, headers, head_bytes
+        if self.connection is not None:
+            self.connection.await_bytes(1)
         if status != 200 or headers.get("content-type", "").startswith("application/json"):
             self._whole = bytearray()
 
@@ -109,32 +113,34 @@ class Exchange:
             return
         if payloads := self._events.feed(piece):
             self.reply.add(payloads, stamp_ns)
-            self._events_came(stamp_ns, read_ns)
+            self._events_came(stamp_ns, read_ns, len(piece) / len(payloads))
 
-    def takes_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> bool:
+    def take_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> int:
         if self._whole is not None or not self._events.between_events:
-            return False
-        if taken := self.reply.add_repeats(received, stamp_ns):
-            self._events_came(stamp_ns, read_ns)
-        return taken
+            return 0
+        before = self.reply.token_events
+        if taken_bytes := self.reply.add_repeats(received, stamp_ns):
+            self._events_came(stamp_ns, read_ns, taken_bytes / (self.reply.token_events - before))
+        return taken_bytes
 
-    def _events_came(self, stamp_ns: int, read_ns: int | None) -> None:
+    def _events_came(self, stamp_ns: int, read_ns: int | None, bytes_each: float) -> None:
         self._last_event_ns = stamp_ns
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
             self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:
                 self._unread_ns = self.connection.unread_ns()
         if self._gathers and self.reply.token_events:
-            self._gather()
+            self._gather(bytes_each)
 
-    def _gather(self) -> None:
-        """Await several tokens at once, but the last by itself: they are counted at the least that they can take."""
+    def _gather(self, event_bytes: float) -> None:
+        """Await several tokens at once, of the last ones what stands before the last, and a part of that."""
         assert self.connection is not None
         chunks = (self.request.expected_completion_tokens or 0) / self.endpoint.tokens_a_chunk
         before_last = int(chunks) - self.reply.token_events - 1
         if self.reply.token_events == 1:
             before_last //= 2  # the first may be larger than what follows
-        self.connection.await_bytes(max(1, min(self._tokens_a_read, before_last) * self.reply.least_event_bytes))
+        awaited = min(self._tokens_a_read, before_last + _PART)
+        self.connection.await_bytes(max(1, int(awaited * event_bytes)))
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:

@@ -68,11 +68,6 @@ class Reply:
         return self.done_ns is not None or self.finish_reason != ""
 
     @property
-    def least_event_bytes(self) -> int:
-        """What an event with text takes at the least, going by the last one; 0 where that is not known."""
-        return len(self._before) + len(self._after)
-
-    @property
     def output_digest(self) -> str:
         """BLAKE2b of the joined text in UTF-8, as hexadecimal; "" for no text."""
         return blake2b(self._text, digest_size=16).hexdigest() if self._text else ""
@@ -87,12 +82,15 @@ class Reply:
         for payload in payloads:
             self._add_event(payload, stamp_ns)
 
-    def add_repeats(self, received: bytes, stamp_ns: int) -> bool:
-        """Take a read whole if its events differ from the last one in their texts alone; returns whether it did."""
-        if not (self._before and (texts := repeats.texts(received, self._before, self._after))):
-            return False
-        self._add_texts("".join(texts).encode(), len(texts), stamp_ns)
-        return True
+    def add_repeats(self, received: bytes, stamp_ns: int) -> int:
+        """Take the events that a read begins with, as far as they differ from the last one in their texts alone.
+
+        Returns how many bytes of whole chunks that were.
+        """
+        texts, taken_bytes = repeats.texts(received, self._before, self._after) if self._before else ([], 0)
+        if texts:
+            self._add_texts("".join(texts).encode(), len(texts), stamp_ns)
+        return taken_bytes
 
     def _add_event(self, payload: bytes, stamp_ns: int) -> None:
         if payload.strip() == _DONE:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import httptools
 
 _INTERIM = (100, 102, 103)  # the response proper follows; 101 is one
+_BLANK_LINE = b"\r\n\r\n"
 
 
 class NotHttp(Exception):
@@ -16,26 +17,32 @@ class NotHttp(Exception):
 class ResponseParser:
     """Takes the bytes of one response and tells of status, body and end. `feed` raises NotHttp.
 
-    Between two chunks httptools has nothing to remember: a read that begins there is offered to `takes_chunks` first,
-    which may take it if it is whole chunks and nothing else.
+    `on_status` is given the status, the headers, and how long the head was, or less if it came in several reads.
+
+    Between two chunks httptools has nothing to remember: a read that begins there is offered to `take_chunks` first,
+    which takes as many whole chunks as it likes and returns how many bytes they are.
     """
 
     def __init__(
         self,
-        on_status: Callable[[int, dict[str, str]], None],
+        on_status: Callable[[int, dict[str, str], int], None],
         on_body: Callable[[bytes], None],
-        takes_chunks: Callable[[bytes], bool],
+        take_chunks: Callable[[bytes], int],
     ) -> None:
         self.complete = self.reusable = False  # `reusable`: the connection may carry another request
         self.on_body = on_body
-        self._on_status, self._takes_chunks = on_status, takes_chunks
+        self._on_status, self._take_chunks = on_status, take_chunks
         self._headers: dict[str, str] = {}
+        self._received = b""
         self._after_chunk = self._between_chunks = self._interim = False
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, received: bytes) -> None:
-        if self._between_chunks and self._takes_chunks(received):
-            return
+        if self._between_chunks and (taken_bytes := self._take_chunks(received)):
+            received = received[taken_bytes:]
+            if not received:
+                return
+        self._received = received
         try:
             self._parser.feed_data(received)
         except httptools.HttpParserCallbackError as error:
@@ -57,7 +64,7 @@ class ResponseParser:
         status = self._parser.get_status_code()
         self._interim = status in _INTERIM
         if not self._interim:
-            self._on_status(status, self._headers)
+            self._on_status(status, self._headers, self._received.find(_BLANK_LINE) + len(_BLANK_LINE))
 
     def on_chunk_header(self) -> None:
         self._after_chunk = False

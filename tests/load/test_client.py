@@ -331,6 +331,48 @@ def test_large_tokens_that_have_come_are_no_stall_when_several_tokens_are_read_a
     assert [row.error_class for row in rows] == ["wrong_token_count"] * 2
 
 
+def test_a_refusal_shorter_than_the_heads_before_it_is_read_when_several_tokens_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+
+    async def refuses_the_second(reply: Reply) -> None:
+        if reply.request_id == "r0":
+            await answer_well(reply)
+        else:
+            reply.raw(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(refuses_the_second) as served:
+        rows = run([served.url], requests(2), limits=PATIENT, concurrency=1).rows
+    assert [row.error_class for row in rows] == ["", "http_status"]
+    assert rows[1].done_ns - rows[1].sent_ns < PATIENT.first_token_s * 1e9
+
+
+def test_a_first_token_of_which_half_came_with_the_head_is_not_awaited_with_the_second(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+    second_sent_ns = 0
+
+    async def in_halves(reply: Reply) -> None:
+        nonlocal second_sent_ns
+        first = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+        chunk = b"%x\r\n%b\r\n" % (len(first), first)
+        reply.start()
+        reply.raw(chunk[:9])
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        reply.raw(chunk[9:])
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        second_sent_ns = clock.monotonic_ns()
+        reply.token(finish="length")
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    with serving(in_halves) as served:
+        rows = run([served.url], requests(3, tokens=2), limits=PATIENT, concurrency=2).rows
+    assert [row.error_class for row in rows] == [""] * 3
+    assert rows[-1].sent_ns < rows[-1].first_token_ns < second_sent_ns
+
+
 def test_how_long_to_wait_has_a_column_and_nothing_is_sent_again():
     with serving(too_many_requests) as served:
         rows = run([served.url], requests(3), schedule.wave(3), PATIENT).rows

@@ -1,4 +1,4 @@
-"""A read is taken whole where it is chunks of events that differ in their text alone, and nowhere else."""
+"""Chunks of events that differ in their text alone are taken from the beginning of a read, and nothing else is."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def chunk(literal: bytes, before: bytes = BEFORE, after: bytes = AFTER, size: st
 )
 def test_the_texts_of_chunks_that_are_alike(literals, said):
     read = b"".join(map(chunk, literals))
-    assert texts(read, BEFORE, AFTER) == said
-    for damaged in (read[:-1], read[1:], b"0" + read, read + b"0\r\n\r\n", read.replace(b"\r\n", b"\n")):
-        assert texts(damaged, BEFORE, AFTER) == []
+    assert texts(read, BEFORE, AFTER) == (said, len(read))
+    assert texts(read + b"0\r\n\r\n", BEFORE, AFTER) == (said, len(read))
+    assert texts(read[:-1], BEFORE, AFTER) == (said[:-1], len(read) - len(chunk(literals[-1])))
+    for damaged in (read[1:], b"0" + read, read.replace(b"\r\n", b"\n")):
+        assert texts(damaged, BEFORE, AFTER) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,7 @@ def test_the_texts_of_chunks_that_are_alike(literals, said):
         b": ping\r\n",
     ],
 )
-def test_one_event_that_is_otherwise_leaves_the_whole_read_to_the_layers(other):
-    for read in (other, chunk(b"a") + other, other + chunk(b"a")):
-        assert texts(read, BEFORE, AFTER) == []
+def test_what_is_otherwise_is_left_to_the_layers_with_all_that_follows(other):
+    assert texts(other + chunk(b"a"), BEFORE, AFTER) == ([], 0)
+    taken, taken_bytes = texts(chunk(b"a") + other + chunk(b"b"), BEFORE, AFTER)
+    assert (taken, taken_bytes) in ((["a"], len(chunk(b"a"))), ([], 0))

@@ -22,8 +22,13 @@ def text_chunk(text: str, **more: object) -> bytes:
 def take(reply: Reply, payloads: list[bytes], stamp_ns: int) -> None:
     """As an exchange takes a read of chunks that are one event each."""
     events = [b"data: %b\n\n" % payload for payload in payloads]
-    if not reply.add_repeats(b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events), stamp_ns):
-        reply.add(payloads, stamp_ns)
+    chunks = [b"%x\r\n%b\r\n" % (len(event), event) for event in events]
+    taken_bytes = reply.add_repeats(b"".join(chunks), stamp_ns)
+    while taken_bytes > 0:
+        taken_bytes -= len(chunks.pop(0))
+        payloads = payloads[1:]
+    assert taken_bytes == 0
+    reply.add(payloads, stamp_ns)
 
 
 def test_events_of_one_read_share_its_stamp_and_are_counted():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import httptools
 import pytest
@@ -38,25 +37,26 @@ def chunk(content: bytes, size: str = "%x") -> bytes:
     return (size % len(content)).encode() + b"\r\n" + content + b"\r\n"
 
 
-def take_none(received: bytes) -> bool:
-    return False
+def whole_chunks(received: bytes) -> list[bytes]:
+    """The contents of the chunks that it begins with."""
+    contents, at = [], 0
+    while (found := re.compile(rb"[0-9a-f]+\r\n([^\r]+)\r\n").match(received, at)) and found[0] == chunk(found[1]):
+        contents.append(found[1])
+        at = found.end()
+    return contents
 
 
-def content(received: bytes) -> bytes:
-    """What whole chunks have in them; nothing if `received` is anything besides."""
-    contents = re.findall(rb"[0-9a-f]+\r\n([^\r]+)\r\n", received)
-    return b"".join(contents) if received == b"".join(map(chunk, contents)) else b""
-
-
-def read(pieces: list[bytes], takes_chunks: Callable[[bytes], bool] | None = None) -> tuple[bytes, bool] | str:
-    """Body and whether it is complete, or that it is not HTTP. Whole chunks are taken where they are offered."""
+def read(pieces: list[bytes], offered: list[bytes] | None = None) -> tuple[bytes, bool] | str:
+    """Body and whether it is complete, or that it is not HTTP. Chunks are taken where they are `offered`."""
     body: list[bytes] = []
 
-    def take(received: bytes) -> bool:
-        body.append(content(received))
-        return bool(body[-1])
+    def take(received: bytes) -> int:
+        body.extend(contents := whole_chunks(received))
+        if offered is not None:
+            offered.append(received)
+        return sum(len(chunk(content)) for content in contents)
 
-    parser = ResponseParser(lambda status, headers: None, body.append, takes_chunks or take)
+    parser = ResponseParser(lambda *head: None, body.append, take)
     try:
         for piece in pieces:
             parser.feed(piece)
@@ -96,11 +96,21 @@ def test_whatever_comes_and_however_it_is_cut_it_is_what_httptools_reads(pieces,
 
 
 def test_chunks_are_offered_only_where_one_can_begin():
-    stream = [HEAD, chunk(TOKEN), chunk(TOKEN)[:9], chunk(TOKEN)[9:], chunk(TOKEN) * 2, b"\r\n"]
+    stream = [HEAD, chunk(TOKEN), chunk(TOKEN)[:9], chunk(TOKEN)[9:], chunk(TOKEN) * 2 + chunk(TOKEN)[:9]]
     offered: list[bytes] = []
-    assert read(stream, lambda received: bool(offered.append(received))) == "not HTTP"
-    assert offered == [stream[2], stream[4], stream[5]]
-    assert read(stream[:-1]) == (TOKEN * 4, False)
+    assert read([*stream, chunk(TOKEN)[9:], END], offered) == (TOKEN * 5, True)
+    assert offered == [stream[2], stream[4], END]
+
+
+@pytest.mark.parametrize(
+    ("reads", "known"), [([HEAD], len(HEAD)), ([HEAD + chunk(TOKEN)], len(HEAD)), ([HEAD[:9], HEAD[9:]], len(HEAD) - 9)]
+)
+def test_the_length_of_the_head_is_told_and_never_too_much(reads, known):
+    told: list[int] = []
+    parser = ResponseParser(lambda status, headers, head_bytes: told.append(head_bytes), bytes, len)
+    for piece in reads:
+        parser.feed(piece)
+    assert told == [known]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +119,9 @@ def test_chunks_are_offered_only_where_one_can_begin():
 def test_an_interim_response_is_read_over(interim):
     told: list[tuple[int, dict[str, str]]] = []
     body: list[bytes] = []
-    parser = ResponseParser(lambda status, headers: told.append((status, headers)), body.append, take_none)
+    parser = ResponseParser(
+        lambda status, headers, head_bytes: told.append((status, headers)), body.append, lambda received: 0
+    )
     for byte in interim * 2 + HEAD + chunk(TOKEN):
         parser.feed(bytes([byte]))
         assert not parser.complete

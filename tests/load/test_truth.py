@@ -104,6 +104,18 @@ def test_every_mode_has_its_class_and_the_servers_own_time_to_first_token(mock, 
         assert {row.tokens_estimated for row in rows} == {options.get("usage") == 0}
 
 
+@pytest.mark.parametrize("options", [{"role": 0}, {"role": 1}, {"role": 2}, {"role": 0, "split": 1}], ids=str)
+def test_a_request_that_follows_another_has_the_servers_own_time_to_first_token(mock, options, monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)  # the head is read with the first token
+    mock.set(**PLAIN | options)
+    mock.forget()
+    rows = run([mock.url], requests("f", 32), limits=PATIENT, concurrency=4).rows
+    truth = mock.truth()
+    assert [row.error_class for row in rows] == [""] * 32
+    assert median(beyond_its_word_ms(row, truth[row.request_id]) for row in rows[4:]) < ITL_MS / 2
+    assert median(beyond_the_last_ms(row, truth[row.request_id]) for row in rows[4:]) < ITL_MS / 2
+
+
 # ---------------------------------------------------------------- faults at random
 
 FAULTS = (
