@@ -20,13 +20,19 @@ def texts(received: bytes, before: bytes, after: bytes) -> tuple[list[str], int]
     """
     begin, end = _CRLF + _FIELD + before, after + _EVENT_END + _CRLF
     around_bytes = len(_FIELD + before + after + _EVENT_END)
+    heads: dict[int, bytes] = {}  # what a chunk of that length begins with
     literals, taken_bytes = [], 0
     for chunk in received.split(end)[:-1]:
-        size, found, literal = chunk.partition(begin)
-        if not found or size != b"%x" % (around_bytes + len(literal)):
+        length = len(chunk)
+        if (head := heads.get(length)) is None:
+            size, found, literal = chunk.partition(begin)
+            if not found or size != b"%x" % (around_bytes + len(literal)):
+                break
+            head = heads[length] = size + begin
+        elif not chunk.startswith(head):
             break
-        literals.append(literal)
-        taken_bytes += len(chunk) + len(end)
+        literals.append(chunk[len(head) :])
+        taken_bytes += length + len(end)
     try:  # the line ends keep a string from reaching into the next
         strings: list[str] = from_json(b'["' + b'",\n"'.join(literals) + b'"]')
     except ValueError:
