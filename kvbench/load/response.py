@@ -30,8 +30,9 @@ class ResponseParser:
         take_chunks: Callable[[bytes], int],
     ) -> None:
         self.complete = self.reusable = False  # `reusable`: the connection may carry another request
-        self.on_body = on_body
-        self._on_status, self._take_chunks = on_status, take_chunks
+        self._on_status, self._on_body, self._take_chunks = on_status, on_body, take_chunks
+        self._pieces: list[bytes] = []  # of the body, in the read that is fed
+        self.on_body = self._pieces.append
         self._headers: dict[str, str] = {}
         self._received = b""
         self._after_chunk = self._between_chunks = self._interim = False
@@ -49,6 +50,10 @@ class ResponseParser:
             raise error.__context__ or error from None  # what our own callbacks raised
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise NotHttp(f"not HTTP: {error}") from None
+        finally:
+            if self._pieces:
+                self._on_body(b"".join(self._pieces))
+                self._pieces.clear()
         self._between_chunks = self._after_chunk and received.endswith(b"\r\n")
 
     def release(self) -> None:
