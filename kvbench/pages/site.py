@@ -23,6 +23,8 @@ _LONGEST = 16  # times the median, of sessions whose lengths are spread
 _NEEDS = {
     "device": ("slow", "uneven"),
     "heat": ("below", "tiers"),
+    "lfu": ("below", "tiers"),
+    "s3-fifo": ("below", "tiers"),
     "prefetch": ("below", "tiers"),
     "separate": ("checkpoint_pages", "checkpoints"),
     "apart": ("checkpoint_pages", "checkpoints"),

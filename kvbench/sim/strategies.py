@@ -6,19 +6,19 @@ that its nodes are modelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from kvbench.errors import UsageError
-from kvbench.store.cluster import ClusterView
+from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.core import PageStore
 from kvbench.store.hashing import BoundedLoadRing, Hashing, Modulo, Rendezvous, Ring, TwoChoices
 from kvbench.store.hot import HotPages, HotRule
 from kvbench.store.moves import Mover, MoveSource
 from kvbench.store.pace import TokenBucket
 from kvbench.store.placement import ByPage, PrefixAware, Strategy
-from kvbench.store.policy import Heat, Lru
+from kvbench.store.policy import Heat, Lfu, Lru, Policy, S3Fifo
 from kvbench.store.queues import Lane, Limit, Queues
 from kvbench.store.rebalance import Rebalance
 from kvbench.store.tiering import Tiered, Tiering
@@ -39,6 +39,8 @@ LAYERS: Mapping[str, str] = {
     "merge": "neighbouring pages of a node read and written in one I/O",
     "separate": "writes in small doses of their own, behind reads",
     "heat": "what leaves the flash tier by decayed frequency, not by age",
+    "lfu": "what leaves the flash tier by how often it was used, not by age",
+    "s3-fifo": "what leaves the flash tier by three queues, not by age",
     "prefetch": "pages that follow one that is brought up come with it",
     "move": "pages that follow the placement when nodes come and go",
     "paced": "that, within a byte budget",
@@ -48,6 +50,11 @@ LAYERS: Mapping[str, str] = {
     "lazy": "a prompt's pages are read when it is to be computed, not while others are",
 }
 
+_EVICTION: Mapping[str, Callable[[int], Policy]] = {
+    "heat": lambda pages: Heat(_HALF_LIFE_USES),
+    "lfu": lambda pages: Lfu(),
+    "s3-fifo": S3Fifo,
+}  # by the pages that the flash tier holds
 _SECOND_NS = 10**9
 _RUN_PAGES = 4
 _MERGE_WAIT_NS = 500_000
@@ -92,7 +99,7 @@ class Named:
 
 
 def parse(name: str) -> Named:
-    """Raises UsageError for a part that is not known, and unless there is exactly one placement."""
+    """Raises UsageError for a part that is not known, unless there is one placement, and for two ways to make room."""
     parts = name.split("+")
     for part in parts:
         if part not in PLACEMENTS and part not in LAYERS:
@@ -103,6 +110,8 @@ def parse(name: str) -> Named:
     placements = [part for part in parts if part in PLACEMENTS]
     if len(placements) != 1:
         raise UsageError(f"strategy {name!r}: one placement is needed", f"one of: {', '.join(PLACEMENTS)}")
+    if len(evictions := sorted(_EVICTION.keys() & set(parts))) > 1:
+        raise UsageError(f"strategy {name!r}: {' and '.join(evictions)} exclude each other", "take one of them")
     return Named(placements[0], frozenset(parts) - {placements[0]})
 
 
@@ -120,12 +129,13 @@ def build(
     hashing = PLACEMENTS[named.placement](seed.to_bytes(8, "little"))
     flash: Strategy = PrefixAware(hashing) if "prefix" in named.layers else ByPage(hashing)
     placement = Tiered(flash) if has_tiers else flash
+    tiering = [_tiering(named.layers, flash, cluster.room(Role.KV))] if has_tiers else []
     rule = WeightRule(interval_ns=background.interval_ns, half_life_ns=background.half_life_ns)
     return PageStore(
         cluster,
         placement,
         queues=_queues(named.layers, page_bytes),
-        mover=_mover(named.layers, placement, flash, page_bytes, background),
+        mover=_mover(named.layers, placement, tiering, page_bytes, background),
         weights=DynamicWeights(rule, page_bytes) if "weights" in named.layers else None,
     )
 
@@ -139,15 +149,20 @@ def _queues(layers: frozenset[str], page_bytes: int) -> Queues:
     return Queues(page_bytes, wait_ns=_MERGE_WAIT_NS, run_pages=_RUN_PAGES, limits=limits)
 
 
+def _tiering(layers: frozenset[str], flash: Strategy, flash_pages: int) -> Tiering:
+    policy = next((make(flash_pages) for name, make in _EVICTION.items() if name in layers), Lru())
+    prefetch_pages = _PREFETCH_PAGES if "prefetch" in layers else 0
+    return Tiering(flash, policy, Lru(), batch_pages=_BATCH_PAGES, prefetch_pages=prefetch_pages)
+
+
 def _mover(
-    layers: frozenset[str], placement: Strategy, flash: Strategy, page_bytes: int, background: Background
+    layers: frozenset[str],
+    placement: Strategy,
+    tiering: Sequence[MoveSource],
+    page_bytes: int,
+    background: Background,
 ) -> Mover:
-    """`flash` is the placement of the flash tier: another one than `placement` where there are tiers."""
-    sources: list[MoveSource] = []
-    if flash is not placement:
-        policy = Heat(_HALF_LIFE_USES) if "heat" in layers else Lru()
-        prefetch_pages = _PREFETCH_PAGES if "prefetch" in layers else 0
-        sources.append(Tiering(flash, policy, Lru(), batch_pages=_BATCH_PAGES, prefetch_pages=prefetch_pages))
+    sources = [*tiering]
     hot = HotPages(HotRule(half_life_ns=background.half_life_ns))
     if "hot" in layers:
         sources.append(hot)

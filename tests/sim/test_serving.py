@@ -79,6 +79,18 @@ def test_the_capacity_tier_keeps_what_flash_has_no_room_for():
     assert figures["moved_bytes"] > 0
 
 
+@pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo"])
+def test_what_is_used_often_stays_on_flash_where_age_alone_does_not_decide(layer):
+    often, once = (
+        [turn("often", 1024, 10.0 * t) for t in range(4)],
+        [turn(f"{t}", 1024, 10.0 * t) for t in range(4, 64)],
+    )
+    turns = [*often, *once, turn("often", 1024, 640.0)]
+    by_age, by_use = (serve(SMALL_FLASH, turns, name, 0)["capacity_hits"] for name in ("ring", f"ring+{layer}"))
+    assert by_age > 0
+    assert by_use == 0
+
+
 def test_what_goes_down_in_runs_comes_up_before_it_is_asked_for():
     """A conversation is held twice, with others in between: the second time its pages are below."""
     figures = {name: serve(SMALL_FLASH, replayed(), name, 0) for name in ("prefix+ring", "prefix+ring+prefetch")}
@@ -168,6 +180,7 @@ def test_a_ring_moves_less_than_modulo_when_a_node_comes():
         ("rnig", "there is no 'rnig'"),
         ("prefix+merge", "one placement is needed"),
         ("ring+modulo", "one placement is needed"),
+        ("ring+lfu+heat", "heat and lfu exclude each other"),
     ],
 )
 def test_a_strategy_that_is_none_is_named(name, message):
