@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 CONTENT_VERSION = 1
 _MOST_VALUES = 100_000  # of a file that somebody wrote
-_NO_TEXT = re.compile(r"[\0\ud800-\udfff]")
+_NO_TEXT = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 CONTENT_KEYS = {
     "workload": "inference",
     "profile": "fio",
@@ -214,7 +214,9 @@ def _document(text: str, path: Path) -> Any:
             raise UsageError(f"{path}: more than {_MOST_VALUES:,} values, its aliases filled in", "use fewer aliases")
         for value in _values(document):
             if isinstance(value, str) and _NO_TEXT.search(value):
-                raise UsageError(f"{path}: {str(value)!a} has a NUL or half a surrogate pair, which no file takes")
+                raise UsageError(
+                    f"{path}: {str(value)!a} has a control character or half a surrogate pair", "write text"
+                )
         return document
     except RecursionError:
         raise UsageError(f"{path}: not valid YAML: nested too deeply") from None

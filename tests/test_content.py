@@ -46,7 +46,8 @@ def test_the_targets_that_ship_can_be_loaded(tmp_path: Path) -> None:
         ("name: t", "name: t\nname: u", r"t.yaml:3: not valid YAML: found duplicate key"),
         ("version: 1", "version: 2", r"t.yaml:1: key version: this kvbench reads version 1"),
         ("arms:", "arms: [", r"t.yaml:\d+: not valid YAML"),
-        ("[/mnt/a]", r'["/mnt/\0"]', r"t.yaml: '/mnt/\\x00' has a NUL"),
+        ("[/mnt/a]", r'["/mnt/\0"]', r"t.yaml: '/mnt/\\x00' has a control character"),
+        ("name: t", r'name: "\e[2Jt"', r"t.yaml: '\\x1b\[2Jt' has a control character"),
         ("name: t", r'name: "\ud800"', r"t.yaml: '\\ud800' has .* half a surrogate pair"),
     ],
 )  # fmt: skip
