@@ -16,6 +16,9 @@ VLLM   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvbench-vllm
 # A virtual machine with NVMe drives of its own: its image, kept for the next time.
 VM ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvbench-vm
 
+# Tests that measure nothing, and so may share the processors.
+PURE := tests/judge tests/report tests/sim tests/store
+
 .PHONY: gate gate-vllm test test-slow test-vllm test-vm setup packages clean
 
 gate: setup  ## set up, run G3 on this machine's disk as a demonstration, and show the verdict
@@ -29,7 +32,8 @@ test: setup-dev  ## set up and run the tests
 	$(BIN)/ruff format --check kvbench tests benchmarks scripts
 	$(BIN)/ruff check kvbench tests benchmarks scripts
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 $(PURE)
+	$(BIN)/pytest $(PURE:%=--ignore=%)
 
 test-slow: setup-dev  ## the tests that need minutes: real gates, killed and resumed
 	$(BIN)/pytest -m slow
