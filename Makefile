@@ -24,7 +24,7 @@ PURE := tests/judge tests/report tests/sim tests/store
 gate: setup  ## set up, run G3 on this machine's disk as a demonstration, and show the verdict
 	@$(BIN)/kvbench run gate G3 --quick; code=$$?; echo "exit code of kvbench: $$code"; exit $$code
 
-gate-vllm: setup  ## the same on vLLM with LMCache on CPUs: sets it up in $(VLLM), 3 GB; half an hour
+gate-vllm: setup  ## the same on vLLM with LMCache on CPUs: sets it up in $(VLLM), 3 GB; 40 minutes
 	@$(BIN)/python scripts/vllm_on_cpu.py $(VLLM) kvbench-runs/vllm-$$(date +%Y-%m-%dT%H-%M-%S); \
 	code=$$?; echo "exit code of kvbench: $$code"; exit $$code
 
