@@ -180,12 +180,12 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        fields = _stat_fields(pid)
+        fields = stat_fields(pid)
         return cls(pid, int(fields[19]) if fields else 0, clock.boot_id())
 
     def is_alive(self) -> bool:
         """Whether it still runs. Told by one look: between two, a process that has ended can be gone."""
-        fields = _stat_fields(self.pid)
+        fields = stat_fields(self.pid)
         return fields[:1] not in ([], ["Z"]) and self == ProcessId(self.pid, int(fields[19]), clock.boot_id())
 
     def terminate(self) -> None:
@@ -199,7 +199,7 @@ def is_running(names: Container[str]) -> bool:
     """Whether a process of one of these names runs on this machine."""
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
-            if entry.name.isdigit() and (entry / "comm").read_text().strip() in names:
+            if entry.name.isdigit() and (entry / "comm").read_text(errors="replace").strip() in names:
                 return True
     return False
 
@@ -233,10 +233,10 @@ class Survivors:
             return False
 
 
-def _stat_fields(pid: int) -> list[str]:
+def stat_fields(pid: int) -> list[str]:
     """What /proc/PID/stat says behind the name, from the state on; empty when the process is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 
@@ -244,7 +244,7 @@ def _stat_fields(pid: int) -> list[str]:
 def _group_members(pgid: int) -> Iterator[int]:
     """Live members of a process group."""
     for entry in Path("/proc").iterdir():
-        fields = _stat_fields(int(entry.name)) if entry.name.isdigit() else []
+        fields = stat_fields(int(entry.name)) if entry.name.isdigit() else []
         if fields and int(fields[2]) == pgid and fields[0] != "Z":
             yield int(entry.name)
 

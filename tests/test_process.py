@@ -57,7 +57,7 @@ def test_leaving_the_block_ends_the_whole_group(tmp_path: Path) -> None:
 
 
 def test_a_process_lives_until_it_ends_not_until_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    look = process._stat_fields
+    look = process.stat_fields
     child = subprocess.Popen(["sleep", "1000"])
     known = process.ProcessId.of(child.pid)
     assert known.is_alive()
@@ -69,8 +69,19 @@ def test_a_process_lives_until_it_ends_not_until_it_is_waited_for(monkeypatch: p
     assert not known.is_alive()
 
     looks = iter([ended, []])  # waited for by somebody else, while we look
-    monkeypatch.setattr(process, "_stat_fields", lambda pid: next(looks))
+    monkeypatch.setattr(process, "stat_fields", lambda pid: next(looks))
     assert not known.is_alive()
+
+
+def test_a_name_that_is_no_text_is_read_over() -> None:
+    name = Path("/proc/self/comm")
+    before = name.read_bytes()
+    name.write_bytes("缓存".encode()[:5])  # as the kernel cuts a long one
+    try:
+        assert process.ProcessId.of(os.getpid()).is_alive()
+        assert not process.is_running({"no such program"})
+    finally:
+        name.write_bytes(before)
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kvbench import clock
 from kvbench.errors import StepError
 from kvbench.host.activity.pressure import RESOURCES, Pressure, read_pressure
 from kvbench.host.machine.blockdev import BlockDevice, Counters, read_counters
+from kvbench.process import stat_fields
 
 IDLE_BYTES_PER_S = 1_000_000  # what a device may move and still count as idle: journals and logs of the system
 _POLL_S = 0.1
@@ -143,11 +144,8 @@ def parse_cpu_s(text: str) -> tuple[float, float]:
 
 def process_cpu_s(pid: int) -> float:
     """User and system time of a process, all threads, without its children; 0 when it has gone."""
-    try:
-        fields_after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields_after_name[11]) + int(fields_after_name[12])) * _TICK_S
+    fields = stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) * _TICK_S if fields else 0.0
 
 
 # ---------------------------------------------------------------- what samples say, pure
