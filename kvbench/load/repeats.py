@@ -37,4 +37,5 @@ def texts(received: bytes, before: bytes, after: bytes) -> tuple[list[str], int]
         strings: list[str] = from_json(b'["' + b'",\n"'.join(literals) + b'"]')
     except ValueError:
         return [], 0
-    return (strings, taken_bytes) if len(strings) == len(literals) and all(strings) else ([], 0)
+    texts_alone = len(strings) == len(literals) and all(strings) and {*map(type, strings)} == {str}
+    return (strings, taken_bytes) if texts_alone else ([], 0)

@@ -59,7 +59,7 @@ class Reply:
         self.first_shared = False
         self.error = ""
         self.malformed = ""
-        self._before = self._after = b""  # what stood around the text of the last chunk
+        self._before = self._after = b""  # what stood around the text of an event that said nothing else
         self._text = bytearray()
 
     @property
@@ -83,7 +83,7 @@ class Reply:
             self._add_event(payload, stamp_ns)
 
     def add_repeats(self, received: bytes, stamp_ns: int) -> int:
-        """Take the events that a read begins with, as far as they differ from the last one in their texts alone.
+        """Take the events that a read begins with, as far as they differ from one before in their texts alone.
 
         Returns how many bytes of whole chunks that were.
         """
@@ -115,13 +115,13 @@ class Reply:
                 self.finish_reason = shown(str(reason))
             if text := _text(choice).encode("utf-8", "surrogatepass"):
                 self._add_texts(text, 1, stamp_ns)
-                if len(choices) == 1:
+                if len(choices) == 1 and not (usage or reason):  # a repeat says nothing but its text
                     self._remember(payload, text)
 
     def _remember(self, payload: bytes, text: bytes) -> None:
         """Keep what stands around the text, if it is sure where that is."""
         before, quote, after = payload.partition(b'"%b"' % text)
-        if quote and quote not in after and b"\\" not in payload:
+        if quote and quote not in after and b"\\" not in payload and b"\n" not in payload:
             self._before, self._after = before + b'"', b'"' + after
 
     def _add_texts(self, joined: bytes, count: int, stamp_ns: int) -> None:

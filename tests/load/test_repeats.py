@@ -41,6 +41,7 @@ def test_the_texts_of_chunks_that_are_alike(literals, said):
         chunk(b"a", size="%04x"),
         chunk(b"a", size="%x;extension=1"),
         chunk(b'a","text":"b'),
+        chunk(b'a",["b') + chunk(b"c") + chunk(b'd"],"e'),  # three values of a list, too, but not three texts
         chunk(b"\\ud83d"),
         chunk(b"\xe7"),
         chunk(b"a\n"),

@@ -77,6 +77,26 @@ def test_what_a_chunk_shares_with_the_one_before_never_hides_what_it_says(chunks
     assert (reply.finish_reason, reply.malformed) == (finish, "")
 
 
+def test_an_event_of_several_lines_is_no_model_for_one_that_is_not():
+    reply = Reply()
+    payload = b'{"model":"m",\n"choices":[{"text":"a"}]}'
+    reply.add([payload], 1)
+    chunk = b"data: %b\n\n" % payload  # its second line is no field
+    assert reply.add_repeats(b"%x\r\n%b\r\n" % (len(chunk), chunk), 2) == 0
+
+
+def test_what_an_event_says_beside_its_text_is_said_again():
+    reply, usage = Reply(), {"usage": {"completion_tokens": 1}}
+    for payload in (text_chunk("a", finish_reason="stop"), text_chunk("", finish_reason="length")):
+        take(reply, [payload], 1)
+    take(reply, [text_chunk("b", finish_reason="stop")], 1)
+    assert reply.finish_reason == "stop"
+    take(reply, [json.dumps({"choices": [{"text": "c"}], **usage}).encode()], 2)
+    take(reply, [json.dumps({"choices": [], "usage": {"completion_tokens": 9}}).encode()], 2)
+    take(reply, [json.dumps({"choices": [{"text": "d"}], **usage}).encode()], 2)
+    assert reply.completion_tokens == 1
+
+
 def chunk_with(literal: bytes) -> bytes:
     return b'{"choices":[{"delta":{"content":"%b"},"finish_reason":null}]}' % literal
 
