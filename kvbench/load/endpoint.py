@@ -29,7 +29,7 @@ class Endpoint:
     key: ApiKey = NO_KEY
     knows_stream_options: bool = True
     tokens_a_chunk: float = 1.0  # the most that its replies had
-    head_bytes: int = 0  # of a reply, the last time
+    head_bytes: int = 0  # of the last reply that was a stream
     idle: list[Connection] = field(default_factory=list)
 
     @classmethod

@@ -72,12 +72,10 @@ class Exchange:
     def expire(self, now_ns: int, limits: Limits) -> None:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
         assert self.connection is not None
-        if self.connection.awaits_more and now_ns - max(self._last_event_ns, self.sent_ns or 0) > _UNREAD_NS:
+        silent_ns = now_ns - max(self._last_event_ns, self.sent_ns or 0)
+        if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > _UNREAD_NS):
             self.connection.catch_up()
-        if self._overdue(now_ns, limits) is None:
-            return
-        self.connection.catch_up()  # what has come by now may say otherwise
-        overdue = self._overdue(now_ns, limits)
+        overdue = self._overdue(now_ns, limits)  # what has come by now may say otherwise
         if overdue is None or self._done_ns:
             return
         if self.reply.done_ns is not None or self.reply.error:
@@ -101,11 +99,13 @@ class Exchange:
     # what the connection calls
 
     def on_status(self, status: int, headers: dict[str, str], head_bytes: int) -> None:
-        self._status, self._headers, self.endpoint.head_bytes = status, headers, head_bytes
+        self._status, self._headers = status, headers
         if self.connection is not None:
             self.connection.await_bytes(1)
         if status != 200 or headers.get("content-type", "").startswith("application/json"):
             self._whole = bytearray()
+        else:
+            self.endpoint.head_bytes = head_bytes
 
     def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
         if self._whole is not None:

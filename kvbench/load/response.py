@@ -17,7 +17,7 @@ class NotHttp(Exception):
 class ResponseParser:
     """Takes the bytes of one response and tells of status, body and end. `feed` raises NotHttp.
 
-    `on_status` is given the status, the headers, and how long the head was, or less if it came in several reads.
+    `on_status` is given the status, the headers, and how long the head was, or less after an interim response.
 
     Between two chunks httptools has nothing to remember: a read that begins there is offered to `take_chunks` first,
     which takes as many whole chunks as it likes and returns how many bytes they are.
@@ -34,7 +34,7 @@ class ResponseParser:
         self._pieces: list[bytes] = []  # of the body, in the read that is fed
         self.on_body = self._pieces.append
         self._headers: dict[str, str] = {}
-        self._received = b""
+        self._head: bytes | None = b""  # what has come of it, until it is whole
         self._after_chunk = self._between_chunks = self._interim = False
         self._parser = httptools.HttpResponseParser(self)
 
@@ -43,7 +43,8 @@ class ResponseParser:
             received = received[taken_bytes:]
             if not received:
                 return
-        self._received = received
+        if self._head is not None:
+            self._head += received
         try:
             self._parser.feed_data(received)
         except httptools.HttpParserCallbackError as error:
@@ -69,7 +70,8 @@ class ResponseParser:
         status = self._parser.get_status_code()
         self._interim = status in _INTERIM
         if not self._interim:
-            self._on_status(status, self._headers, self._received.find(_BLANK_LINE) + len(_BLANK_LINE))
+            head, self._head = self._head or b"", None
+            self._on_status(status, self._headers, head.find(_BLANK_LINE) + len(_BLANK_LINE))
 
     def on_chunk_header(self) -> None:
         self._after_chunk = False

@@ -334,16 +334,42 @@ def test_large_tokens_that_have_come_are_no_stall_when_several_tokens_are_read_a
 def test_a_refusal_shorter_than_the_heads_before_it_is_read_when_several_tokens_are_read_at_once(monkeypatch):
     monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
 
-    async def refuses_the_second(reply: Reply) -> None:
-        if reply.request_id == "r0":
+    async def refuses_the_third(reply: Reply) -> None:
+        if reply.request_id != "r2":
             await answer_well(reply)
         else:
             reply.raw(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
 
-    with serving(refuses_the_second) as served:
-        rows = run([served.url], requests(2), limits=PATIENT, concurrency=1).rows
-    assert [row.error_class for row in rows] == ["", "http_status"]
-    assert rows[1].done_ns - rows[1].sent_ns < PATIENT.first_token_s * 1e9
+    with serving(refuses_the_third) as served:
+        began_ns = clock.monotonic_ns()
+        rows = run([served.url], requests(3), limits=PATIENT, concurrency=2).rows
+    assert [row.error_class for row in rows] == ["", "", "http_status"]
+    assert clock.monotonic_ns() - began_ns < PATIENT.first_token_s * 1e9
+
+
+def test_a_first_token_is_not_awaited_with_the_second_after_a_refusal_with_a_long_head(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+    second_sent_ns = 0
+
+    async def refuses_the_first_two(reply: Reply) -> None:
+        nonlocal second_sent_ns
+        if reply.request_id != "r2":
+            reply.whole("503 Busy", b"{}", f"X-Why: {'x' * 4000}\r\n")
+            return
+        reply.start()
+        reply.token()
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        second_sent_ns = clock.monotonic_ns()
+        reply.token(finish="length")
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    with serving(refuses_the_first_two) as served:
+        rows = run([served.url], requests(3, tokens=2), limits=PATIENT, concurrency=2).rows
+    assert [row.error_class for row in rows] == ["http_status", "http_status", ""]
+    assert rows[2].first_token_ns < second_sent_ns
 
 
 def test_a_first_token_of_which_half_came_with_the_head_is_not_awaited_with_the_second(monkeypatch):
