@@ -123,14 +123,14 @@ class Exchange:
             self._events_came(stamp_ns, read_ns, taken_bytes / (self.reply.token_events - before))
         return taken_bytes
 
-    def _events_came(self, stamp_ns: int, read_ns: int | None, bytes_each: float) -> None:
+    def _events_came(self, stamp_ns: int, read_ns: int | None, event_bytes: float) -> None:
         self._last_event_ns = stamp_ns
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
             self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:
                 self._unread_ns = self.connection.unread_ns()
         if self._gathers and self.reply.token_events:
-            self._gather(bytes_each)
+            self._gather(event_bytes)
 
     def _gather(self, event_bytes: float) -> None:
         """Await several tokens at once, of the last ones what stands before the last, and a part of that."""

@@ -16,7 +16,7 @@ def texts(received: bytes, before: bytes, after: bytes) -> tuple[list[str], int]
     """The texts of the events that `received` begins with, as far as they stand in whole chunks between `before` and
     `after`, and how many bytes those chunks are. Both parts end and begin at the quotes of a JSON string.
 
-    None and 0 bytes where a text is none, or empty.
+    No texts and 0 bytes where one of them is none, or empty.
     """
     begin, end = _CRLF + _FIELD + before, after + _EVENT_END + _CRLF
     around_bytes = len(_FIELD + before + after + _EVENT_END)

@@ -97,38 +97,6 @@ def test_what_an_event_says_beside_its_text_is_said_again():
     assert reply.completion_tokens == 1
 
 
-def chunk_with(literal: bytes) -> bytes:
-    return b'{"choices":[{"delta":{"content":"%b"},"finish_reason":null}]}' % literal
-
-
-PARTS = st.sampled_from([b"a", b'"', b"\\", b"\\ud83d", b"\n", b"\xe7", "缓".encode(), b", ", b'","'])
-TEXTS = st.lists(PARTS, max_size=6).map(b"".join)
-
-
-@given(st.lists(TEXTS))
-def test_an_event_says_the_same_whatever_came_before_it(texts):
-    chunks = [chunk_with(text) for text in texts]
-    together, alone = Reply(), [Reply() for _ in chunks]
-    for chunk, reply in zip(chunks, alone, strict=True):
-        take(together, [chunk], 1)
-        reply.add([chunk], 1)
-    assert together.token_events == sum(reply.token_events for reply in alone)
-    assert together.malformed == next((reply.malformed for reply in alone if reply.malformed), "")
-    assert together.output_head == "".join(reply.output_head for reply in alone)[:HEAD_CHARACTERS]
-
-
-@given(st.lists(st.lists(TEXTS, max_size=4), max_size=6))
-def test_the_events_of_one_read_say_what_they_say_one_by_one(reads):
-    at_once, one_by_one = Reply(), Reply()
-    for stamp_ns, texts in enumerate(reads):
-        chunks = [chunk_with(text) for text in texts]
-        take(at_once, chunks, stamp_ns)
-        for chunk in chunks:
-            one_by_one.add([chunk], stamp_ns)
-    figures = [name for name in Reply.__slots__ if name not in ("_before", "_after")]
-    assert [getattr(at_once, name) for name in figures] == [getattr(one_by_one, name) for name in figures]
-
-
 @pytest.mark.parametrize(
     "payload",
     [

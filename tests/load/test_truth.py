@@ -78,7 +78,7 @@ def beyond_the_last_ms(row: RequestRow, told: dict[str, str]) -> float:
 
 @pytest.fixture(params=[False, True], ids=["as they come", "several a read"])
 def tokens_read(request, monkeypatch) -> None:
-    """Tokens between the first and the last are read as they come, or as with a thousand streams."""
+    """Tokens between the first and the last are read as they come, or as where many are open."""
     if request.param:
         monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 2)
 

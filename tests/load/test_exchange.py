@@ -1,0 +1,56 @@
+"""A reply says the same whether or not events that are like one before are taken together."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvbench.load.endpoint import Endpoint
+from kvbench.load.exchange import Exchange
+from kvbench.load.reply import Reply
+from kvbench.load.response import ResponseParser
+from kvbench.load.result import Request
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+FIGURES = [name for name in Reply.__slots__ if name not in ("_before", "_after")]
+
+
+def chunk(content: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(content), content)
+
+
+def event(text: bytes, more: bytes = b"", before: bytes = b"data: ", line_end: bytes = b"\n") -> bytes:
+    return before + b'{"choices":[{"text":%b}]%b}' % (text, more) + 2 * line_end
+
+
+def said(reads: list[bytes], together: bool) -> list[object]:
+    exchange = Exchange(Request("r", b""), Endpoint.of("http://host"), 0, finished=lambda exchange: None)
+    stamp_ns = 0
+    parser = ResponseParser(
+        exchange.on_status,
+        lambda piece: exchange.on_body(piece, stamp_ns, None),
+        lambda received: exchange.take_chunks(received, stamp_ns, None) if together else 0,
+    )
+    for received in reads:
+        stamp_ns += 1
+        parser.feed(received)
+    return [getattr(exchange.reply, name) for name in FIGURES]
+
+
+PARTS = [b"a", b'"', b"\\", b"\\n", b"\\ud83d", b"\n", b"\xe7", "缓".encode(), b'","', b'",["', b'"],"']
+STRINGS = st.lists(st.sampled_from(PARTS), max_size=3).map(lambda parts: b'"%b"' % b"".join(parts))
+TEXTS = st.one_of(st.sampled_from([b'"a"', b'"bc"', b'"text"', b"null"]), STRINGS)
+EVENTS = st.one_of(
+    st.builds(event, TEXTS),
+    st.builds(event, TEXTS, st.sampled_from([b',"usage":{"completion_tokens":1}', b',"x":\n1', b',"x":\ndata: 1'])),
+    st.builds(event, TEXTS, before=st.sampled_from([b"data:", b"id: 1\ndata: ", b"\xef\xbb\xbfdata: "])),
+    st.builds(event, TEXTS, line_end=st.sampled_from([b"\r", b"\r\n"])),
+    st.sampled_from([b": ping\n\n", b"data", b"data: ", b"\r", b'data: {"usage":{"completion_tokens":2}}\n\n']),
+)
+
+
+@given(st.lists(st.lists(EVENTS.map(chunk), min_size=1, max_size=5).map(b"".join), max_size=5), st.integers(0, 999))
+def test_events_are_read_alike_together_and_one_by_one(reads, cut):
+    stream = b"".join(reads)
+    for some in (reads, [piece for piece in (stream[:cut], stream[cut:]) if piece]):
+        assert said([HEAD, *some], together=True) == said([HEAD, *some], together=False)
