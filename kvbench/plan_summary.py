@@ -115,7 +115,7 @@ def decidable(plan: Plan) -> list[str]:
     from kvbench.stats import smallest_effect
 
     round_cv = ASSUMED_ROUND_CV if plan.round_cv is None else plan.round_cv
-    source = plan.round_cv_source or "assumed until an A/A run has measured it"
+    source = plan.round_cv_source or "assumed; in a campaign, the A/A rounds of G2 measure it"
     lines = []
     for check in plan.gate.checks:
         if check.rule != "paired_log_ratio" or not isinstance(check.limit, int | float):
