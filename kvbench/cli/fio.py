@@ -17,7 +17,7 @@ app = typer.Typer(
 def import_(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="What fio printed or wrote with --output-format=json (or json+)."),
+        typer.Argument(metavar="FILE", help="What fio printed or wrote with --output-format=json (or json+)."),
     ],
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON, with every percentile, instead of a table.")
@@ -50,6 +50,7 @@ def _print(entry: dict[str, Any]) -> None:
     for warning in entry["warnings"]:
         show.say(f"  note: {warning}")
     if not entry["jobs"]:
+        show.say("  try: give what fio printed or wrote with --output-format=json")
         return
     table = show.columns("job", "", right=("bytes", "runtime", "bandwidth", "IOPS", "clat p50", "clat p99", "n"))
     rows = [(_job_name(job), job["direction"], job) for job in entry["jobs"]]

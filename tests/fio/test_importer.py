@@ -51,6 +51,7 @@ def test_the_exit_code_tells_whether_every_file_was_sound(files: list[Path], cod
 def test_the_table_shows_totals_and_the_reason() -> None:
     lines = CliRunner().invoke(app, ["fio", "import", str(TWO_JOBS), str(NOT_FIO)]).stdout.splitlines()
     assert f"{NOT_FIO}: unknown version, it holds no JSON result of fio" in lines
+    assert lines[-1] == "  try: give what fio printed or wrote with --output-format=json"
     (headings,) = (line for line in lines if line.startswith("job"))
     assert headings.split()[-5:] == ["clat", "p50", "clat", "p99", "n"]  # which latency fio's p50 is of
     (total,) = (line for line in lines if line.strip().startswith("all 2"))
