@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders; the first is the reference.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders; the first is the reference.")],
     json: Json = None,
 ) -> None:
     """Set runs side by side, set-up and figures.

@@ -59,7 +59,7 @@ FaultLog = Annotated[Path | None, typer.Option(metavar="FILE", help="JSON lines 
 Host = Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on.")]
 Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0: any that is free.")]
 ReadyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Written with the server's address as soon as it answers.")
+    Path | None, typer.Option(metavar="FILE", help="JSON, url and pid: written as soon as the server answers.")
 ]
 
 
@@ -116,7 +116,7 @@ def serve(
 
 @app.command()
 def recipe(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A recipe of engines/, or a file.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A recipe of engines/, or a file.")] = None,
     target: Annotated[
         Path | None, typer.Option("--target", metavar="FILE", help="Show the engines of this target's arms instead.")
     ] = None,

@@ -81,7 +81,7 @@ DestroyData = Annotated[
     ),
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Run folder to make (default: kvbench-runs/DATE-GATE).")
+    Path | None, typer.Option("--out", metavar="DIR", help="Run folder to make (default: kvbench-runs/DATE-NAME).")
 ]
 InCampaign = Annotated[
     Path | None,

@@ -114,7 +114,7 @@ def remove_run(run: Run, yes: Yes = False) -> None:
         shutil.rmtree(folder.path)
 
 
-def init(folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to write it.")] = Path()) -> None:
+def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write it.")] = Path()) -> None:
     """Write a commented target.yaml to edit.
 
     Example:  kvbench init .

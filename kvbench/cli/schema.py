@@ -12,7 +12,7 @@ NAMES = ("target", "gate", "workload", "engine", "campaign")
 
 
 def schema(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help=f"{', '.join(NAMES)}; none: all of them.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"{', '.join(NAMES)}; none: all of them.")] = "",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Write NAME.schema.json there.")] = None,
 ) -> None:
     """Print the JSON Schema of the files that people edit.

@@ -71,7 +71,7 @@ def run(
 
 @app.command()
 def compare(
-    strategies: Annotated[list[str], typer.Argument(metavar="STRATEGY...", help="The first is the reference.")],
+    strategies: Annotated[list[str], typer.Argument(metavar="STRATEGY", help="The first is the reference.")],
     workload: Workload = "shared-prefixes",
     trace: Trace = None,
     requests: Requests = None,
@@ -84,6 +84,8 @@ def compare(
     json: Json = None,
 ) -> None:
     """Set strategies side by side on the same arrivals and the same luck, with intervals over seeds.
+
+    The names are in kvbench sim run --help; docs/simulation.md says what each does, and what each figure is.
 
     Example:  kvbench sim compare modulo ring prefix+ring prefix+bounded
     """

@@ -26,9 +26,7 @@ app = typer.Typer(
 
 @app.command()
 def start(
-    run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="A run to take up again; none: a new one.")
-    ] = None,
+    run: Annotated[Path | None, typer.Argument(metavar="RUN", help="A run to take up again; none: a new one.")] = None,
     target: TargetFile = None,
     quick: Quick = False,
     duration: Duration = None,

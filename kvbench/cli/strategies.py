@@ -21,7 +21,7 @@ _QUICK_ROUNDS = 3
 
 def run_strategies(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[STRATEGY]...", help="Like prefix+ring; the first is the reference.")
+        list[str] | None, typer.Argument(metavar="STRATEGY", help="Like prefix+ring; the first is the reference.")
     ] = None,
     target: TargetFile = None,
     site: Annotated[
