@@ -30,6 +30,7 @@ _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _BOTTLENECK_SHARE = 0.05  # of the median TTFT: above it the client's own error is no longer small
 _MORE_THAN_EVER = 1 << 40
 _MOST_PREPARED = 5_000_000
+_MOST_TOKENS = 100_000_000  # of a prompt or a reply: more than any model takes, and a prompt of it fits into memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +101,15 @@ def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
         )
     if load.duration_s == 0 or load.rate_per_s == math.inf:
         raise UsageError("--duration and --rate: more than 0, and finite")
-    if (load.rate_per_s or 0) * (load.duration_s or 0) > _MOST_PREPARED:
+    if turns is None and max((load.rate_per_s or 0) * (load.duration_s or 0), load.requests or 0) > _MOST_PREPARED:
         raise UsageError(
-            f"--rate for --duration is more than {_MOST_PREPARED:,} requests, which are made before the first is sent",
-            "give a shorter --duration",
+            f"more than {_MOST_PREPARED:,} requests are asked for, which are made before the first is sent",
+            "give fewer --requests, or a shorter --duration",
         )
+    if (load.concurrency or 0) > _MOST_PREPARED:
+        raise UsageError(f"--concurrency: at most {_MOST_PREPARED:,}")
+    if max(load.prompt_tokens, load.output_tokens) > _MOST_TOKENS:
+        raise UsageError(f"--prompt-tokens and --output-tokens: at most {_MOST_TOKENS:,}")
     if load.concurrency is not None and processes > load.concurrency:
         raise UsageError(
             f"{processes} processes cannot share {load.concurrency} requests in flight", "give fewer --processes"

@@ -159,6 +159,10 @@ def test_an_endpoint_that_refuses_everything_is_an_error_of_the_environment():
         (("--concurrency", "1", "--duration", "0s"), "--duration"),
         (("--rate", "inf", "--requests", "1"), "--rate"),
         (("--rate", "1e9", "--duration", "1e6s"), "5,000,000 requests"),
+        (("--concurrency", "1", "--requests", "9" * 20), "5,000,000 requests"),
+        (("--concurrency", "9" * 20, "--requests", "1"), "--concurrency"),
+        (("--concurrency", "1", "--requests", "1", "--prompt-tokens", "9" * 20), "--prompt-tokens"),
+        (("--concurrency", "1", "--requests", "1", "--output-tokens", "9" * 20), "--output-tokens"),
         (("--concurrency", "1", "--requests", "1", "--spread"), "--spread"),
     ],
 )
