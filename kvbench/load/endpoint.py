@@ -29,7 +29,8 @@ class Endpoint:
     key: ApiKey = NO_KEY
     knows_stream_options: bool = True
     tokens_a_chunk: float = 1.0  # the most that its replies had
-    head_bytes: int = 0  # of the last reply that was a stream
+    ends_early: bool = False  # its last reply had fewer chunks than were to come
+    head_bytes: int | None = None  # the shortest of its replies; 0 once one of them was no stream
     idle: list[Connection] = field(default_factory=list)
 
     @classmethod

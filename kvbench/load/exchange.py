@@ -12,6 +12,7 @@ from kvbench.load.result import Limits, Request, RequestRow
 from kvbench.load.sse import EventParser
 
 _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
+_NO_STREAMS = ("application/json", "text/html")  # a page comes from what stands between
 _PART = 0.5  # of the last token: texts differ in length, and what ends the reply comes with it
 _UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
 
@@ -52,7 +53,8 @@ class Exchange:
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
-        self._gathers = self._tokens_a_read > 1 and bool(self.request.expected_completion_tokens)
+        asked = self.request.expected_completion_tokens
+        self._gathers = self._tokens_a_read > 1 and bool(asked) and not self.endpoint.ends_early
 
     def send(self, connection: Connection) -> None:
         """Send the request; without `stream_options` where the server has refused them before."""
@@ -60,7 +62,8 @@ class Exchange:
         if not self.endpoint.knows_stream_options and self._body is self.request.body:
             self._body = without_stream_options(self._body)
         head = self.endpoint.head(self.request.path, self.request.id, len(self._body))
-        sent_ns = connection.send(head + self._body, self, self.endpoint.head_bytes + 1 if self._gathers else 1)
+        awaited_bytes = (self.endpoint.head_bytes or 0) + 1 if self._gathers else 1
+        sent_ns = connection.send(head + self._body, self, awaited_bytes)
         if self.sent_ns is None:
             self.sent_ns = sent_ns
 
@@ -102,10 +105,10 @@ class Exchange:
         self._status, self._headers = status, headers
         if self.connection is not None:
             self.connection.await_bytes(1)
-        if status != 200 or headers.get("content-type", "").startswith("application/json"):
-            self._whole = bytearray()
-        else:
-            self.endpoint.head_bytes = head_bytes
+        if status != 200 or headers.get("content-type", "").startswith(_NO_STREAMS):
+            self._whole, head_bytes = bytearray(), 0  # it may have no body, so that nothing comes after its head
+        known = self.endpoint.head_bytes
+        self.endpoint.head_bytes = head_bytes if known is None else min(known, head_bytes)
 
     def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
         if self._whole is not None:
@@ -114,6 +117,8 @@ class Exchange:
         if payloads := self._events.feed(piece):
             self.reply.add(payloads, stamp_ns)
             self._events_came(stamp_ns, read_ns, len(piece) / len(payloads))
+        if not self._events.between_events and self.connection is not None:
+            self.connection.await_bytes(1)  # the rest of an event may be less than what is awaited
 
     def take_chunks(self, received: bytes, stamp_ns: int, read_ns: int | None) -> int:
         if self._whole is not None or not self._events.between_events:
@@ -184,6 +189,8 @@ class Exchange:
         self._done_ns = self.reply.done_ns or now_ns
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
+        if asked := self.request.expected_completion_tokens:
+            self.endpoint.ends_early = self.reply.token_events < int(asked / self.endpoint.tokens_a_chunk)
         self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))
         self._finished(self)
 

@@ -17,7 +17,7 @@ from load.server import Reply, answer_well, serving
 
 from kvbench import clock, process
 from kvbench.errors import UsageError
-from kvbench.load import client, prompts, schedule
+from kvbench.load import client, exchange, prompts, schedule
 from kvbench.load.client import Limits, LoadResult, Progress, Request, RequestRow, run
 
 PATIENT = Limits(connect_s=30, first_token_s=30, stall_s=30, total_s=60)
@@ -190,6 +190,11 @@ async def not_http(reply: Reply) -> None:
     await reply.client_leaves()
 
 
+async def a_page(reply: Reply) -> None:
+    page = b"<html>Sign in</html>"
+    reply.raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page))
+
+
 async def not_a_stream(reply: Reply) -> None:
     reply.whole("200 OK", b'{"choices":[{"text":"all at once"}]}')
 
@@ -271,6 +276,7 @@ async def too_few_tokens(reply: Reply) -> None:
         (broken_json, PATIENT, "malformed", '{"choices":[{"ind'),
         (not_http, PATIENT, "malformed", "not HTTP"),
         (not_a_stream, PATIENT, "malformed", "not a stream of events"),
+        (a_page, PATIENT, "malformed", "not a stream of events: <html>Sign in</html>"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
@@ -332,7 +338,7 @@ def test_large_tokens_that_have_come_are_no_stall_when_several_tokens_are_read_a
 
 
 def test_a_refusal_shorter_than_the_heads_before_it_is_read_when_several_tokens_are_read_at_once(monkeypatch):
-    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)  # of one stream, two tokens are read at once
 
     async def refuses_the_third(reply: Reply) -> None:
         if reply.request_id != "r2":
@@ -370,6 +376,89 @@ def test_a_first_token_is_not_awaited_with_the_second_after_a_refusal_with_a_lon
         rows = run([served.url], requests(3, tokens=2), limits=PATIENT, concurrency=2).rows
     assert [row.error_class for row in rows] == ["http_status", "http_status", ""]
     assert rows[2].first_token_ns < second_sent_ns
+
+
+def test_refusals_without_a_body_are_read_as_they_come_when_several_tokens_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+    monkeypatch.setattr(exchange, "_UNREAD_NS", PATIENT.total_s * 1e9)
+    limits = Limits(connect_s=30, first_token_s=5, stall_s=30, total_s=60)
+
+    async def refuses(reply: Reply) -> None:
+        reply.raw(b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+
+    with serving(refuses) as served:
+        rows = run([served.url], requests(6), limits=limits, concurrency=2).rows
+    assert [row.error_class for row in rows] == ["http_status"] * 6
+    assert rows[-1].due_ns - rows[0].due_ns < limits.first_token_s * 1e9
+
+
+def test_after_a_reply_that_ended_early_the_next_is_read_as_it_comes(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)
+    monkeypatch.setattr(exchange, "_UNREAD_NS", PATIENT.total_s * 1e9)
+    limits = Limits(connect_s=30, first_token_s=30, stall_s=2, total_s=60)
+
+    async def ends_early(reply: Reply) -> None:
+        reply.start()
+        reply.token()
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        reply.token(finish="stop")
+        reply.done()
+        reply.end()
+
+    with serving(ends_early) as served:
+        rows = run([served.url], requests(4, tokens=400), limits=limits, concurrency=1).rows
+    assert [row.error_class for row in rows] == [""] * 4
+    assert rows[3].due_ns - rows[1].due_ns < limits.stall_s * 1e9
+
+
+def test_a_first_token_after_a_shorter_head_than_the_last_is_not_awaited_with_the_second(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)
+    second_sent_ns = {}
+
+    async def every_second_head_is_long(reply: Reply) -> None:
+        long = reply.request_id in ("r1", "r3")
+        padding = b"X-Padding: " + b"x" * 900 * long
+        reply.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + padding + b"\r\n\r\n")
+        reply.token()
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        second_sent_ns[reply.request_id] = clock.monotonic_ns()
+        reply.token(finish="length")
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    with serving(every_second_head_is_long) as served:
+        rows = run([served.url], requests(5, tokens=2), limits=PATIENT, concurrency=1).rows
+    assert [row.error_class for row in rows] == [""] * 5
+    assert all(row.first_token_ns < second_sent_ns[row.request_id] for row in rows)
+
+
+def test_the_last_token_is_stamped_as_it_comes_when_most_of_it_came_before_the_rest(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1)
+    usage_sent_ns = 0
+
+    async def last_in_two_parts(reply: Reply) -> None:
+        nonlocal usage_sent_ns
+        reply.start()
+        reply.token("a")
+        await reply.writer.drain()
+        await asyncio.sleep(0.05)
+        last = b'data: {"choices":[{"index":0,"delta":{"content":"b"},"finish_reason":"length"}]}\n\n'
+        for part in (last[:-4], last[-4:]):
+            reply.chunk(part)
+            await reply.writer.drain()
+            await asyncio.sleep(0.05)
+        usage_sent_ns = clock.monotonic_ns()
+        reply.usage(2)
+        reply.done()
+        reply.end()
+
+    with serving(last_in_two_parts) as served:
+        rows = run([served.url], requests(2, tokens=2), limits=PATIENT, concurrency=2).rows[-1:]
+    assert rows[0].error_class == ""
+    assert rows[0].last_token_ns < usage_sent_ns
 
 
 def test_a_first_token_of_which_half_came_with_the_head_is_not_awaited_with_the_second(monkeypatch):
