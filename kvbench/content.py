@@ -230,11 +230,11 @@ def _document(text: str, path: Path) -> Any:
 
 
 def _values(document: Any) -> Iterator[Any]:
-    """Every value of a document, one that has aliases once an alias."""
+    """Every key and value of a document, one that has aliases once an alias."""
     waiting = [document]
     while waiting:
         yield (node := waiting.pop())
-        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        waiting += (*node, *node.values()) if isinstance(node, dict) else node if isinstance(node, list) else ()
 
 
 def _validated(path: Path, document: Any, kind: type[T], besides: Collection[str] = ()) -> T:

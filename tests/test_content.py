@@ -48,6 +48,7 @@ def test_the_targets_that_ship_can_be_loaded(tmp_path: Path) -> None:
         ("arms:", "arms: [", r"t.yaml:\d+: not valid YAML"),
         ("[/mnt/a]", r'["/mnt/\0"]', r"t.yaml: '/mnt/\\x00' has a control character"),
         ("name: t", r'name: "\e[2Jt"', r"t.yaml: '\\x1b\[2Jt' has a control character"),
+        ("name: t", r'"na\eme": t', r"t.yaml: 'na\\x1bme' has a control character"),
         ("name: t", r'name: "\ud800"', r"t.yaml: '\\ud800' has .* half a surrogate pair"),
     ],
 )  # fmt: skip
