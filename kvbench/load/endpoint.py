@@ -40,9 +40,10 @@ class Endpoint:
         try:
             parts = urlsplit(url)
             port = parts.port
+            (parts.hostname or "").encode("idna")  # as it is looked up
         except ValueError:
             raise wrong from None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
             raise wrong
         secure = parts.scheme == "https"
         tls = ssl.create_default_context() if secure else None

@@ -532,7 +532,17 @@ def test_a_closed_port_is_refused_and_was_never_sent_to():
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000", "ftp://host/", "http://", "http://host:eighty", "http://[::1", "nonsense"]
+    "url",
+    [
+        "localhost:8000",
+        "ftp://host/",
+        "http://",
+        "http://host:eighty",
+        "http://[::1",
+        "nonsense",
+        "http://a..b:1",
+        "http://h/a\r\nX: y",
+    ],
 )
 def test_what_is_no_address_is_said_before_anything_is_sent(url):
     with pytest.raises(UsageError, match="not the address of an endpoint"):
