@@ -78,7 +78,7 @@ def turns_of(
 ) -> list[Turn] | None:
     """The turns of a workload or trace, the `first` of them; None when neither was asked for."""
     if workload and trace:
-        raise UsageError("give either --workload or --trace")
+        raise UsageError("--workload and --trace say the same thing", "leave one of them out")
     if spread and not trace:
         raise UsageError("--spread is said of a trace", "add --trace FILE, or leave --spread out")
     if workload:
@@ -92,9 +92,9 @@ def turns_of(
 def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
     """Raises UsageError where what is asked for does not go together."""
     if turns is None and (load.concurrency is None) == (load.rate_per_s is None):
-        raise UsageError("give either --concurrency or --rate, or a --workload or --trace")
+        raise UsageError("one of --concurrency or --rate is needed", "or a --workload or --trace, and neither of them")
     if turns is None and (load.requests is None) == (load.duration_s is None):
-        raise UsageError("give either --requests or --duration")
+        raise UsageError("one of --requests or --duration is needed", "give one, not both")
     if turns is not None and (load.concurrency or load.rate_per_s or load.duration_s):
         raise UsageError(
             "a workload or trace says itself when requests are due", "leave --concurrency, --rate and --duration out"
