@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from kvbench.load.connection import Connection
 from kvbench.load.endpoint import Endpoint
@@ -53,6 +54,7 @@ class Exchange:
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
+        self._event_bytes = inf  # of events with text, in the mean of the read with the shortest
         asked = self.request.expected_completion_tokens
         self._gathers = self._tokens_a_read > 1 and bool(asked) and not self.endpoint.ends_early
 
@@ -116,7 +118,7 @@ class Exchange:
             return
         if payloads := self._events.feed(piece):
             self.reply.add(payloads, stamp_ns)
-            self._events_came(stamp_ns, read_ns, len(piece) / len(payloads))
+            self._events_came(stamp_ns, read_ns, min(self._event_bytes, len(piece) / len(payloads)))
         if not self._events.between_events and self.connection is not None:
             self.connection.await_bytes(1)  # the rest of an event may be less than what is awaited
 
@@ -125,7 +127,8 @@ class Exchange:
             return 0
         before = self.reply.token_events
         if taken_bytes := self.reply.add_repeats(received, stamp_ns):
-            self._events_came(stamp_ns, read_ns, taken_bytes / (self.reply.token_events - before))
+            self._event_bytes = min(self._event_bytes, taken_bytes / (self.reply.token_events - before))
+            self._events_came(stamp_ns, read_ns, self._event_bytes)
         return taken_bytes
 
     def _events_came(self, stamp_ns: int, read_ns: int | None, event_bytes: float) -> None:

@@ -98,8 +98,8 @@ def test_every_mode_has_its_class_and_the_servers_own_time_to_first_token(mock, 
     assert [row.first_token_ns is not None for row in rows] == [spoke] * 8
     if spoke:
         assert median(beyond_its_word_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
+    if not error_class:  # else there is no latency: a connection that ends may stamp what came before its end
         assert median(beyond_the_last_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
-    if not error_class:
         assert {row.completion_tokens for row in rows} == {TOKENS}
         assert {row.tokens_estimated for row in rows} == {options.get("usage") == 0}
 
