@@ -55,8 +55,7 @@ class Exchange:
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
         self._event_bytes = inf  # of events with text, in the mean of the read with the shortest
-        asked = self.request.expected_completion_tokens
-        self._gathers = self._tokens_a_read > 1 and bool(asked) and not self.endpoint.ends_early
+        self._gathers = self._tokens_a_read > 1 and self._chunks_asked() > 0 and not self.endpoint.ends_early
 
     def send(self, connection: Connection) -> None:
         """Send the request; without `stream_options` where the server has refused them before."""
@@ -143,12 +142,15 @@ class Exchange:
     def _gather(self, event_bytes: float) -> None:
         """Await several tokens at once, of the last ones what stands before the last, and a part of that."""
         assert self.connection is not None
-        chunks = (self.request.expected_completion_tokens or 0) / self.endpoint.tokens_a_chunk
-        before_last = int(chunks) - self.reply.token_events - 1
+        before_last = self._chunks_asked() - self.reply.token_events - 1
         if self.reply.token_events == 1:
             before_last //= 2  # the first may be larger than what follows
         awaited = min(self._tokens_a_read, before_last + _PART)
         self.connection.await_bytes(max(1, int(awaited * event_bytes)))
+
+    def _chunks_asked(self) -> int:
+        """In how many chunks what was asked for comes, by the replies of the endpoint; 0 where that is not known."""
+        return int((self.request.expected_completion_tokens or 0) / self.endpoint.tokens_a_chunk)
 
     def on_end(self, stamp_ns: int, problem: str) -> None:
         if self._whole is not None:
@@ -192,8 +194,7 @@ class Exchange:
         self._done_ns = self.reply.done_ns or now_ns
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
-        if asked := self.request.expected_completion_tokens:
-            self.endpoint.ends_early = self.reply.token_events < int(asked / self.endpoint.tokens_a_chunk)
+        self.endpoint.ends_early = self.reply.token_events < self._chunks_asked()
         self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))
         self._finished(self)
 

@@ -92,7 +92,7 @@ def turns_of(
 def check(load: Load, turns: Sequence[Turn] | None, processes: int) -> None:
     """Raises UsageError where what is asked for does not go together."""
     if turns is None and (load.concurrency is None) == (load.rate_per_s is None):
-        raise UsageError("one of --concurrency or --rate is needed", "or a --workload or --trace, and neither of them")
+        raise UsageError("one of --concurrency or --rate is needed", "give one, or a --workload or --trace alone")
     if turns is None and (load.requests is None) == (load.duration_s is None):
         raise UsageError("one of --requests or --duration is needed", "give one, not both")
     if turns is not None and (load.concurrency or load.rate_per_s or load.duration_s):

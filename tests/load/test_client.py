@@ -337,6 +337,18 @@ def test_large_tokens_that_have_come_are_no_stall_when_several_tokens_are_read_a
     assert [row.error_class for row in rows] == ["wrong_token_count"] * 2
 
 
+async def end_after_a_pause(reply: Reply) -> int:
+    """What comes after the first of two tokens; gives when that was sent."""
+    await reply.writer.drain()
+    await asyncio.sleep(0.05)
+    sent_ns = clock.monotonic_ns()
+    reply.token(finish="length")
+    reply.usage(2)
+    reply.done()
+    reply.end()
+    return sent_ns
+
+
 def test_a_refusal_shorter_than_the_heads_before_it_is_read_when_several_tokens_are_read_at_once(monkeypatch):
     monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)  # of one stream, two tokens are read at once
 
@@ -364,13 +376,7 @@ def test_a_first_token_is_not_awaited_with_the_second_after_a_refusal_with_a_lon
             return
         reply.start()
         reply.token()
-        await reply.writer.drain()
-        await asyncio.sleep(0.05)
-        second_sent_ns = clock.monotonic_ns()
-        reply.token(finish="length")
-        reply.usage(2)
-        reply.done()
-        reply.end()
+        second_sent_ns = await end_after_a_pause(reply)
 
     with serving(refuses_the_first_two) as served:
         rows = run([served.url], requests(3, tokens=2), limits=PATIENT, concurrency=2).rows
@@ -421,13 +427,7 @@ def test_a_first_token_after_a_shorter_head_than_the_last_is_not_awaited_with_th
         padding = b"X-Padding: " + b"x" * 900 * long
         reply.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + padding + b"\r\n\r\n")
         reply.token()
-        await reply.writer.drain()
-        await asyncio.sleep(0.05)
-        second_sent_ns[reply.request_id] = clock.monotonic_ns()
-        reply.token(finish="length")
-        reply.usage(2)
-        reply.done()
-        reply.end()
+        second_sent_ns[reply.request_id] = await end_after_a_pause(reply)
 
     with serving(every_second_head_is_long) as served:
         rows = run([served.url], requests(5, tokens=2), limits=PATIENT, concurrency=1).rows
@@ -474,13 +474,7 @@ def test_a_first_token_of_which_half_came_with_the_head_is_not_awaited_with_the_
         await reply.writer.drain()
         await asyncio.sleep(0.05)
         reply.raw(chunk[9:])
-        await reply.writer.drain()
-        await asyncio.sleep(0.05)
-        second_sent_ns = clock.monotonic_ns()
-        reply.token(finish="length")
-        reply.usage(2)
-        reply.done()
-        reply.end()
+        second_sent_ns = await end_after_a_pause(reply)
 
     with serving(in_halves) as served:
         rows = run([served.url], requests(3, tokens=2), limits=PATIENT, concurrency=2).rows

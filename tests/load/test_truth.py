@@ -16,7 +16,7 @@ from kvbench.load.client import Limits, LoadResult, Progress, Request, RequestRo
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PATIENT = Limits(connect_s=30, first_token_s=30, stall_s=30, total_s=60)
 HASTY = Limits(connect_s=30, first_token_s=0.5, stall_s=0.5, total_s=60)
-TTFT_MS, ITL_MS, TOKENS = 60, 5, 12
+TTFT_MS, ITL_MS, TOKENS = 60, 4, 12  # a connection that ends stamps what lay unread an interval late
 PLAIN = {
     "mode": "normal", "every": 1, "at": 4, "n": TOKENS, "ttft_us": TTFT_MS * 1000, "itl_us": ITL_MS * 1000, "tpc": 1,
     "jitter_us": 0, "role": 2, "role_style": 0, "reasoning": 0, "reason_key": 0, "usage": 1, "finish_sep": 0,
@@ -98,8 +98,8 @@ def test_every_mode_has_its_class_and_the_servers_own_time_to_first_token(mock, 
     assert [row.first_token_ns is not None for row in rows] == [spoke] * 8
     if spoke:
         assert median(beyond_its_word_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
-    if not error_class:  # else there is no latency: a connection that ends may stamp what came before its end
         assert median(beyond_the_last_ms(row, truth[row.request_id]) for row in rows) < TTFT_MS / 10
+    if not error_class:
         assert {row.completion_tokens for row in rows} == {TOKENS}
         assert {row.tokens_estimated for row in rows} == {options.get("usage") == 0}
 
