@@ -33,7 +33,7 @@ _WARM_WINDOW_NS = 1_000_000_000  # open loop: those due within a second are like
 _CHECK_S = 0.1  # how often limits are checked
 _TIMER_NS = 2_000_000  # the loop's timers are that coarse: what is left to a due time is waited for awake
 _SPARE_FILES = 64
-_STREAMS_A_TOKEN = 32  # so many more streams let one more token of a stream be read at once
+_STREAMS_A_TOKEN = 16  # so many more streams let one more token of a stream be read at once
 _WARM_AT_ONCE = 64  # connections opened together: less than the backlog of any server
 
 

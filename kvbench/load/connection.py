@@ -80,7 +80,7 @@ class Connection:
         self._sock, self._tls, self._poller, self._kernel = sock, tls, poller, kernel
         self.connect_ns = connect_ns
         self.open = True
-        self._awaited_bytes = 1
+        self._awaited_bytes = self._told_bytes = 1  # what the kernel knows of it
         self._receiver: Receiver | None = None
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0
@@ -97,6 +97,7 @@ class Connection:
         """
         self._receiver = receiver
         self.await_bytes(awaited_bytes)
+        self._tell_kernel()
         self._parser = ResponseParser(receiver.on_status, self._on_body, self._take_chunks)
         data = self._tls.encrypt(message) if self._tls else message
         self._sent_ns = clock.monotonic_ns()
@@ -107,11 +108,16 @@ class Connection:
         return self._sent_ns
 
     def await_bytes(self, count: int) -> None:
-        """Let the kernel tell of what comes when it is so many bytes, or the end; `catch_up` takes less."""
-        count = min(count, _AWAITED_BYTES)
-        if count != self._awaited_bytes:
-            self._awaited_bytes = count
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+        """Let the kernel tell of what comes when it is so many bytes, or the end; `catch_up` takes less.
+
+        It holds from the next request on, or from the end of what is being parsed.
+        """
+        self._awaited_bytes = min(count, _AWAITED_BYTES)
+
+    def _tell_kernel(self) -> None:
+        if self._awaited_bytes != self._told_bytes and self.open:
+            self._told_bytes = self._awaited_bytes
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, self._told_bytes)
 
     @property
     def awaits_more(self) -> bool:
@@ -188,6 +194,7 @@ class Connection:
             arrival_ns = self._kernel.arrival_ns(control, self._sent_ns, read_ns)
             self._stamp_ns, self._read_ns = (read_ns, None) if arrival_ns is None else (arrival_ns, read_ns)
             self._feed(received)
+        self._tell_kernel()
 
     def _feed(self, received: bytes) -> None:
         if self._receiver is None:

@@ -31,6 +31,7 @@ class Endpoint:
     tokens_a_chunk: float = 1.0  # the most that its replies had
     ends_early: bool = False  # its last reply had fewer chunks than were to come
     head_bytes: int | None = None  # the shortest of its replies; 0 once one of them was no stream
+    chunk_bytes: float | None = None  # of a token, in the mean of the whole reply with the shortest
     idle: list[Connection] = field(default_factory=list)
 
     @classmethod

@@ -16,6 +16,8 @@ _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
 _NO_STREAMS = ("application/json", "text/html")  # a page comes from what stands between
 _PART = 0.5  # of the last token: texts differ in length, and what ends the reply comes with it
 _UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
+_UNREAD_ALIKE_NS = 1_000_000_000  # nor than that where replies have come as they were awaited
+_LAST_TOKENS = 8  # read by themselves: what is parsed when a reply ends keeps the next request waiting
 
 
 class Exchange:
@@ -23,7 +25,7 @@ class Exchange:
 
     Where the number of tokens to come is known, `tokens_a_read` are read at once between the first and the last,
     whose stamps alone make TTFT and TPOT: both are read as they come, the first with the head of the reply, the last
-    with those that came before it. The kernel stamps a read with the arrival of what came last in it.
+    with a few that came before it. The kernel stamps a read with the arrival of what came last in it.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Exchange:
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
         self._event_bytes = inf  # of events with text, in the mean of the read with the shortest
+        self._alike_bytes = self._alike_tokens = 0  # of all that came as whole chunks, each with one token
         self._gathers = self._tokens_a_read > 1 and self._chunks_asked() > 0 and not self.endpoint.ends_early
 
     def send(self, connection: Connection) -> None:
@@ -77,7 +80,8 @@ class Exchange:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
         assert self.connection is not None
         silent_ns = now_ns - max(self._last_event_ns, self.sent_ns or 0)
-        if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > _UNREAD_NS):
+        patience_ns = _UNREAD_NS if self.endpoint.chunk_bytes is None else _UNREAD_ALIKE_NS
+        if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > patience_ns):
             self.connection.catch_up()
         overdue = self._overdue(now_ns, limits)  # what has come by now may say otherwise
         if overdue is None or self._done_ns:
@@ -126,7 +130,10 @@ class Exchange:
             return 0
         before = self.reply.token_events
         if taken_bytes := self.reply.add_repeats(received, stamp_ns):
-            self._event_bytes = min(self._event_bytes, taken_bytes / (self.reply.token_events - before))
+            tokens = self.reply.token_events - before
+            self._alike_bytes += taken_bytes
+            self._alike_tokens += tokens
+            self._event_bytes = min(self._event_bytes, taken_bytes / tokens)
             self._events_came(stamp_ns, read_ns, self._event_bytes)
         return taken_bytes
 
@@ -143,10 +150,12 @@ class Exchange:
         """Await several tokens at once, of the last ones what stands before the last, and a part of that."""
         assert self.connection is not None
         before_last = self._chunks_asked() - self.reply.token_events - 1
-        if self.reply.token_events == 1:
+        if self.endpoint.chunk_bytes is not None:
+            event_bytes = min(self.endpoint.chunk_bytes, self._event_bytes)
+        elif self.reply.token_events == 1:
             before_last //= 2  # the first may be larger than what follows
-        awaited = min(self._tokens_a_read, before_last + _PART)
-        self.connection.await_bytes(max(1, int(awaited * event_bytes)))
+        most = before_last - _LAST_TOKENS if before_last > 2 * _LAST_TOKENS else before_last + _PART
+        self.connection.await_bytes(max(1, int(min(self._tokens_a_read, most) * event_bytes)))
 
     def _chunks_asked(self) -> int:
         """In how many chunks what was asked for comes, by the replies of the endpoint; 0 where that is not known."""
@@ -195,6 +204,9 @@ class Exchange:
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
         self.endpoint.ends_early = self.reply.token_events < self._chunks_asked()
+        if self._alike_tokens and not self.endpoint.ends_early:
+            mean_bytes, shortest_bytes = self._alike_bytes / self._alike_tokens, self.endpoint.chunk_bytes
+            self.endpoint.chunk_bytes = mean_bytes if shortest_bytes is None else min(mean_bytes, shortest_bytes)
         self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))
         self._finished(self)
 

@@ -54,3 +54,45 @@ def test_events_are_read_alike_together_and_one_by_one(reads, cut):
     stream = b"".join(reads)
     for some in (reads, [piece for piece in (stream[:cut], stream[cut:]) if piece]):
         assert said([HEAD, *some], together=True) == said([HEAD, *some], together=False)
+
+
+class Awaiting:
+    """A connection that says how many bytes it was told to await."""
+
+    connect_ns, awaited_bytes = 0, 0
+
+    def send(self, message: bytes, receiver: Exchange, awaited_bytes: int) -> int:
+        return 0
+
+    def await_bytes(self, count: int) -> None:
+        self.awaited_bytes = count
+
+    def unread_ns(self) -> int:
+        return 0
+
+
+def awaited_tokens(endpoint: Endpoint, tokens: int) -> list[int]:
+    """How many tokens are read at once, of a reply of which each read brings no more than was awaited."""
+    exchange = Exchange(
+        Request("r", b"", expected_completion_tokens=tokens), endpoint, 0, lambda exchange: None, tokens_a_read=tokens
+    )
+    exchange.send(connection := Awaiting())
+    parser = ResponseParser(
+        exchange.on_status,
+        lambda piece: exchange.on_body(piece, tokens - left, None),
+        lambda received: exchange.take_chunks(received, tokens - left, None),
+    )
+    parser.feed(HEAD)
+    left, read, one = tokens, [], chunk(event(b'"abc"'))
+    while left:
+        read.append(-(-connection.awaited_bytes // len(one)))
+        parser.feed(one * read[-1])
+        left -= read[-1]
+    exchange.on_end(tokens, "")
+    return read
+
+
+def test_what_replies_were_like_lets_most_of_the_next_be_read_at_once_and_its_last_tokens_by_themselves():
+    endpoint = Endpoint.of("http://host")
+    assert awaited_tokens(endpoint, 64) == [1, 20, 34, 9]
+    assert awaited_tokens(endpoint, 64) == [1, 54, 9]
