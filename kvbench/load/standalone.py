@@ -11,9 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kvbench import clock, content, kv
+from kvbench import clock, kv
 from kvbench.api_key import NO_KEY, ApiKey
-from kvbench.engine import endpoint
 from kvbench.errors import KvbenchError, StepError, UsageError
 from kvbench.load import figures, prompts, schedule
 from kvbench.load import trace as traces
@@ -82,6 +81,8 @@ def turns_of(
     if spread and not trace:
         raise UsageError("--spread is said of a trace", "add --trace FILE, or leave --spread out")
     if workload:
+        from kvbench import content  # other loads start sooner without
+
         return content.request_workload(workload).make(Random(seed))[:first]
     if trace is None:
         return None
@@ -123,6 +124,8 @@ def fresh_seed() -> int:
 
 def first_model(url: str, key: ApiKey) -> str:
     """The first model that the instance lists. Raises KvbenchError when it lists none, or does not answer."""
+    from kvbench.engine import endpoint  # as above
+
     hint = "is the engine up there? --model NAME does without"
     try:
         names = endpoint.model_names(url, key)
