@@ -185,10 +185,9 @@ def _source(workload: str, trace: Path | None, requests: int | None) -> "Source"
 
 
 def _tasks(site: "Site", source: "Source", strategy: str, seeds: range) -> "list[Task]":
-    from kvbench.sim import strategies
     from kvbench.sim.simulate import Task
 
-    strategies.parse(strategy)
+    site.refuse(strategy)
     return [Task(site, source, strategy, seed) for seed in seeds]
 
 

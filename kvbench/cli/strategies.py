@@ -49,11 +49,11 @@ def run_strategies(
     from kvbench.pages import site as sites
     from kvbench.pages import trial
     from kvbench.pages.round import FIGURES
-    from kvbench.sim import compare, strategies
+    from kvbench.sim import compare
 
     chosen, there = list(dict.fromkeys(names or _DEFAULT)), sites.load(site)
     for name in chosen:
-        there.refuse(strategies.parse(name).layers, name)
+        there.refuse(name)
     path = out or new_path("strategies")
     if path.exists():
         raise UsageError(f"{path} exists", "choose another --out")

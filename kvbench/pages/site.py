@@ -13,23 +13,13 @@ from typing import Any
 from kvbench import content
 from kvbench.errors import UsageError
 from kvbench.sim.site import Happening, SlowNodes
-from kvbench.sim.strategies import Background
+from kvbench.sim.strategies import Background, refuse_idle
 from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.keys import PageKey
 from kvbench.units import Count, RateBytes, Seconds, SizeBytes
 
 _STRICT: dict[str, Any] = {"extra": "forbid"}
 _LONGEST = 16  # times the median, of sessions whose lengths are spread
-_NEEDS = {
-    "device": ("slow", "uneven"),
-    "heat": ("below", "tiers"),
-    "lfu": ("below", "tiers"),
-    "s3-fifo": ("below", "tiers"),
-    "prefetch": ("below", "tiers"),
-    "separate": ("checkpoint_pages", "checkpoints"),
-    "apart": ("checkpoint_pages", "checkpoints"),
-    "lazy": ("compute", "prefill"),
-}  # layer → what a site has for it, and one of ours that does
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +152,12 @@ class Site:
         above = [round(rate * share) if rate else None for share in self.shares()]
         return [*above, *([self.below.rate] * self.below.nodes if self.below else ()), *([rate] * self.coming)]
 
-    def refuse(self, layers: frozenset[str], name: str) -> None:
-        """Raises UsageError for a layer that shows nothing here."""
-        for layer in sorted(layers & _NEEDS.keys()):
-            need, ours = _NEEDS[layer]
-            if not getattr(self if hasattr(self, need) else self.load, need):
-                raise UsageError(f"strategy {name!r}: {layer} shows nothing on site {self.id}", f"try --site {ours}")
+    def refuse(self, name: str) -> None:
+        """Raises UsageError for what is no strategy, and for one with a layer that shows nothing here."""
+        tiers, checkpoints = (bool(self.below), "tiers"), (bool(self.load.checkpoint_pages), "checkpoints")
+        needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), tiers)
+        needs |= {"device": (bool(self.slow), "uneven"), "separate": checkpoints, "apart": checkpoints}
+        refuse_idle(name, self.id, needs | {"lazy": (bool(self.load.compute), "prefill")})
 
 
 def on(site: Site, directories: Sequence[Path], rate: int | None) -> Site:

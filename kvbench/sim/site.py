@@ -11,6 +11,7 @@ from kvbench.errors import UsageError
 from kvbench.sim.checkpoints import Snapshots
 from kvbench.sim.device import NodeModel
 from kvbench.sim.roofline import cost
+from kvbench.sim.strategies import refuse_idle
 from kvbench.store.protocol import NodeDown, NodeLeave, NodeUp
 from kvbench.units import RateBytes, Seconds, SizeBytes
 
@@ -125,6 +126,12 @@ class Site:
         if self.capacity:
             models += [self.capacity.node] * self.capacity.nodes
         return models
+
+    def refuse(self, name: str) -> None:
+        """Raises UsageError for what is no strategy, and for one with a layer that shows nothing here."""
+        needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), (bool(self.capacity), "tiers"))
+        needs |= {"device": (bool(self.slow), "uneven"), "apart": (bool(self.checkpoints), "checkpoints")}
+        refuse_idle(name, self.id, needs | {"lazy": (self.engine == "fluid", "narrow")})
 
 
 def event(what: Happening, node: int, nodes: int) -> NodeDown | NodeUp | NodeLeave:

@@ -115,6 +115,17 @@ def parse(name: str) -> Named:
     return Named(placements[0], frozenset(parts) - {placements[0]})
 
 
+def refuse_idle(name: str, site: str, needs: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises UsageError for a layer that would show nothing on a site.
+
+    `needs`: by layer, whether the site has what it works on, and the name of a site of ours that has it.
+    """
+    for layer in sorted(parse(name).layers & needs.keys()):
+        there_is, ours = needs[layer]
+        if not there_is:
+            raise UsageError(f"strategy {name!r}: {layer} shows nothing on site {site}", f"try --site {ours}")
+
+
 def build(
     name: str,
     cluster: ClusterView,

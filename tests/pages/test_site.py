@@ -58,9 +58,9 @@ def test_a_target_has_the_nodes_that_a_site_leaves_it() -> None:
 @pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo", "prefetch", "separate", "apart", "device", "lazy"])
 def test_a_layer_that_would_show_nothing_is_refused_with_a_site_where_it_does(layer: str) -> None:
     with pytest.raises(UsageError) as refused:
-        Site("plain", "a test").refuse(frozenset({layer}), f"ring+{layer}")
+        Site("plain", "a test").refuse(f"ring+{layer}")
     fitting = refused.value.hint.split()[-1]
-    sites.load(fitting).refuse(frozenset({layer}), f"ring+{layer}")
+    sites.load(fitting).refuse(f"ring+{layer}")
 
 
 def test_the_same_seed_gives_the_same_sessions_in_the_same_order() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from kvbench import content
+from kvbench.errors import UsageError
 from kvbench.sim import site
 
 
@@ -13,3 +14,10 @@ def test_a_site_of_ours_loads_under_its_own_name(name):
     loaded = site.load(name)
     assert loaded.id == name
     assert loaded.cost().kv_budget_bytes() > 0
+
+
+@pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo", "prefetch", "device", "apart"])
+def test_a_layer_that_would_show_nothing_is_refused_with_a_site_where_it_does(layer):
+    with pytest.raises(UsageError) as refused:
+        site.load("narrow").refuse(f"ring+{layer}")
+    site.load(refused.value.hint.split()[-1]).refuse(f"ring+{layer}")
