@@ -113,6 +113,7 @@ def _tool_lines(tools: Mapping[str, Tool | None]) -> Iterator[Line]:
     for name, subject, package, use in (
         ("nvme", "nvme-cli", "nvme-cli", "no NVMe health and paths"),
         ("smartctl", "smartctl", "smartmontools", "no health of SATA and SAS drives"),
+        ("lspci", "lspci", "pciutils", "GPUs that have no tool of their own stay unnamed"),
     ):
         tool = tools[name]
         if tool:

@@ -14,7 +14,7 @@ import pytest
 from kvbench.doctor import Facts, FolderFacts, diagnose, why_not_direct
 from kvbench.host.machine.blockdev import BlockDevice, Medium
 from kvbench.host.machine.mounts import parse_mountinfo
-from kvbench.host.machine.system import Machine, Tool
+from kvbench.host.machine.system import TOOLS, Machine, Tool
 
 DRIVE = BlockDevice("nvme1n1", "259:1", "PM9A3", "S1", False, False, "", "nvme-pcie", 512)
 MEDIUM = Medium(parse_mountinfo("20 1 259:1 / /mnt/kv rw - xfs /dev/nvme1n1 rw")[0], (DRIVE,), "")
@@ -28,7 +28,7 @@ TMPFS = replace(
 MACHINE = Machine("6.8.0", "x86_64", "Debian", "EPYC", False, 64, 2**38, 2, ("performance",), "tsc", True)
 GOOD = Facts(
     machine=MACHINE,
-    tools={name: Tool(f"/usr/sbin/{name}", f"{name}-3.33") for name in ("fio", "nvme", "smartctl")},
+    tools={name: Tool(f"/usr/sbin/{name}", f"{name}-3.33") for name in TOOLS},
     why_no_fio="",
     fio_engines=("libaio", "io_uring"),
     can_drop_caches=True,
@@ -54,6 +54,7 @@ def test_a_machine_with_everything_needs_no_fix() -> None:
         ({"fio_engines": ()}, "fio engines", "missing", "libaio, io_uring cannot run"),
         ({"tools": {**GOOD.tools, "nvme": None}}, "nvme-cli", "missing", "apt-get install nvme-cli"),
         ({"tools": {**GOOD.tools, "smartctl": None}}, "smartctl", "missing", "apt-get install smartmontools"),
+        ({"tools": {**GOOD.tools, "lspci": None}}, "lspci", "missing", "apt-get install pciutils"),
         ({"can_drop_caches": False}, "drop caches", "warn", "run as root"),
         ({"has_cachestat": False}, "page cache", "warn", "Linux 6.5"),
         ({"dies_with_parent": False}, "child processes", "warn", "util-linux"),

@@ -13,7 +13,12 @@ from kvbench import process
 from kvbench.errors import StepError
 from kvbench.host.machine.sysfs import content
 
-TOOLS = {"fio": "--version", "nvme": "version", "smartctl": "--version"}  # and what makes each say its version
+TOOLS = {
+    "fio": "--version",
+    "nvme": "version",
+    "smartctl": "--version",
+    "lspci": "--version",
+}  # and what makes each say its version
 _SLASH = Path("/")
 _STA_UNSYNC = 0x40  # adjtimex(2): the kernel's clock is not kept by NTP or PTP
 
