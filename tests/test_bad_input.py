@@ -380,7 +380,10 @@ def test_an_interrupted_run_says_so_and_is_resumed(
         child.send_signal(number)
         _, err = child.communicate(timeout=PATIENCE_S)
     refuses(
-        Said(child.returncode, "", err), INTERRUPTED, "interrupted; a run keeps what it measured", "kvbench resume run"
+        Said(child.returncode, "", err),
+        INTERRUPTED,
+        "interrupted; the run keeps what it measured",
+        "kvbench resume run",
     )
     assert list(Path("node").iterdir()) == []
     assert 0 < len(journal.read_bytes().splitlines()) < 160

@@ -113,12 +113,12 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     try:
         with show.Watch(outlook).live() as watch:
             run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
+        code = finish(folder, json)
+        if not folder.ended():
+            folder.end("finished")
     except BaseException as end:
         end.add_note(f"kvbench resume {show.short(folder.path)}")  # which `main` prints when it was interrupted
         raise
-    code = finish(folder, json)
-    if not folder.ended():
-        folder.end("finished")
     return code
 
 

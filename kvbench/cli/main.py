@@ -66,8 +66,9 @@ def main() -> NoReturn:
         print(f"kvbench: {error}", file=sys.stderr)
         code = error.exit_code
     except _Interrupted as interrupted:
-        goes_on = getattr(interrupted, "__notes__", ["kvbench runs list", "kvbench resume RUN"])
-        print(f"kvbench: interrupted; a run keeps what it measured\n  try: {', '.join(goes_on)}", file=sys.stderr)
+        goes_on = getattr(interrupted, "__notes__", [])  # of a run
+        kept = f"; the run keeps what it measured\n  try: {', '.join(goes_on)}" if goes_on else ""
+        print(f"kvbench: interrupted{kept}", file=sys.stderr)
         code = Exit.INTERRUPTED
     except BrokenPipeError:  # the reader of our output went away, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from socket import socket
 
@@ -13,6 +17,8 @@ from typer.testing import CliRunner
 from kvbench.cli.main import app
 from kvbench.errors import KvbenchError, UsageError
 from kvbench.load import rows, standalone
+
+PATIENCE_S = 60.0
 
 
 def load(*arguments: str):
@@ -183,3 +189,21 @@ def test_token_ids_are_those_of_a_model_whose_folder_says_how_many_there_are(tmp
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert standalone.vocabulary(str(tmp_path)) == 4096
     assert standalone.vocabulary(str(tmp_path / "elsewhere")) == standalone.vocabulary("somebody/model") == 30_000
+
+
+def test_an_interrupted_load_promises_nothing_that_could_go_on():
+    asked = threading.Event()
+
+    async def never_answers(reply: Reply) -> None:
+        asked.set()
+        await reply.client_leaves()
+
+    with serving(never_answers) as served:
+        argv = [sys.executable, "-m", "kvbench", "load", "--url", served.url, "--model", "m"]
+        with subprocess.Popen(
+            [*argv, "--concurrency", "1", "--requests", "1"], stderr=subprocess.PIPE, text=True
+        ) as child:
+            assert asked.wait(PATIENCE_S)
+            child.send_signal(signal.SIGINT)
+            _, said = child.communicate(timeout=PATIENCE_S)
+    assert (child.returncode, said.splitlines()[-1]) == (130, "kvbench: interrupted")

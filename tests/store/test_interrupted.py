@@ -152,6 +152,6 @@ def test_ctrl_c_pressed_twice_is_an_interruption_that_leaves_nothing(tmp_path: P
             run.send_signal(signal.SIGINT)
         assert run.stderr is not None
         said = run.stderr.read()
-    assert "interrupted; a run keeps what it measured" in said
+    assert "interrupted; the run keeps what it measured" in said
     assert run.returncode == 130
     assert list(node.iterdir()) == []
