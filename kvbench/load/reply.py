@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import from_json
 
@@ -190,10 +190,8 @@ def _text(choice: Mapping[str, Any]) -> str:
     delta = choice.get("delta")
     if delta is None:
         return choice.get("text") or ""
-    if content := delta.get("content"):
-        return str(content)
-    if reasoning := delta.get("reasoning_content") or delta.get("reasoning"):
-        return str(reasoning)
+    if said := delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
+        return cast(str, said)
     functions = [call.get("function") or {} for call in delta.get("tool_calls") or ()]
     return "".join((function.get("name") or "") + (function.get("arguments") or "") for function in functions)
 

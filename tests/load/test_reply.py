@@ -101,6 +101,7 @@ def test_what_an_event_says_beside_its_text_is_said_again():
     "payload",
     [
         b"{", b"[1]", b"1,2", b'"text"', b'{"choices":3}', b'{"choices":["x"]}',
+        b'{"choices":[{"text":5}]}', b'{"choices":[{"delta":{"content":5}}]}',
         *(b'{"usage":{"completion_tokens":%b}}' % count for count in (b'"x"', b"-1", b"NaN", b"1e999", b"9" * 99)),
         b'{"usage":{"prompt_tokens_details":{"cached_tokens":9223372036854775808}}}',
     ],
