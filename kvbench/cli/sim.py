@@ -58,7 +58,7 @@ def run(
     """Simulate one strategy once.
 
     Placements: modulo, ring, bounded, rendezvous, two-choices. Layers: prefix, weights, hot, merge, separate, heat,
-    lfu, s3-fifo, prefetch, move, paced, session, device, apart, lazy; docs/simulation.md says what each does.
+    lfu, s3-fifo, prefetch, move, paced, guarded, session, device, apart, lazy; docs/simulation.md says what each does.
 
     Example:  kvbench sim run prefix+ring --workload conversations
     """

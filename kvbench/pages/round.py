@@ -25,7 +25,7 @@ from kvbench.sim.site import event
 from kvbench.store.cluster import Role
 from kvbench.store.drive import Driver
 from kvbench.store.keys import PageKey
-from kvbench.store.protocol import Arrive, Copy, Done, Finish, Io, NodeDown, Read, Status
+from kvbench.store.protocol import Arrive, Copy, Done, Finish, FirstToken, Io, NodeDown, Read, Status
 from kvbench.store.real import RealNodes
 
 # name → unit. `to_before`: of the requests that count, against those before a change; `moving_s`: from the first
@@ -204,9 +204,11 @@ class Round:
         self._serve_computed(now_ns)
 
     def _serve_computed(self, now_ns: int) -> None:
-        """What the store lacked of prompts that have been computed is written."""
+        """The store is told of prompts that have been computed, and writes what it lacked of them."""
         while self._computing and self._computing[0].seen.first_ns <= now_ns:
-            keys = self._computing.popleft().keys
+            request = self._computing.popleft()
+            self._note(self._driver.give(FirstToken(request.seen.first_ns - request.seen.due_ns)))
+            keys = request.keys
             if lacking := tuple(key for key in keys if not self._store.holds(key)):
                 self._write(lacking, keys[0].digest)
 

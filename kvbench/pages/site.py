@@ -157,7 +157,8 @@ class Site:
         tiers, checkpoints = (bool(self.below), "tiers"), (bool(self.load.checkpoint_pages), "checkpoints")
         needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), tiers)
         needs |= {"device": (bool(self.slow), "uneven"), "separate": checkpoints, "apart": checkpoints}
-        refuse_idle(name, self.id, needs | {"lazy": (bool(self.load.compute), "prefill")})
+        needs |= {"guarded": (bool(self.background.ttft_limit), "grows"), "lazy": (bool(self.load.compute), "prefill")}
+        refuse_idle(name, self.id, needs)
 
 
 def on(site: Site, directories: Sequence[Path], rate: int | None) -> Site:

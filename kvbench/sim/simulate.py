@@ -94,7 +94,9 @@ def serve(site: Site, turns: Sequence[Turn], strategy: str, seed: int, unseen: i
     cluster = _cluster(site, page_bytes, apart="apart" in layers)
     if "device" in layers:
         cluster.weigh({node: model.read_rate / site.node.read_rate for node, model in enumerate(site.node_models())})
-    store = strategies.build(strategy, cluster, page_bytes, seed, has_tiers=site.capacity is not None)
+    store = strategies.build(
+        strategy, cluster, page_bytes, seed, has_tiers=site.capacity is not None, background=site.background
+    )
     link_rate, nodes_per_link = (site.link.rate, site.link.nodes) if site.link else (0, 1)
     nodes = SimNodes(agenda, site.node_models(), page_bytes, seed, link_rate=link_rate, nodes_per_link=nodes_per_link)
     storage = Storage(agenda, nodes, store, IoWatch(page_bytes))

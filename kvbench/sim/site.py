@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kvbench import content
@@ -11,7 +11,7 @@ from kvbench.errors import UsageError
 from kvbench.sim.checkpoints import Snapshots
 from kvbench.sim.device import NodeModel
 from kvbench.sim.roofline import cost
-from kvbench.sim.strategies import refuse_idle
+from kvbench.sim.strategies import Background, refuse_idle
 from kvbench.store.protocol import NodeDown, NodeLeave, NodeUp
 from kvbench.units import RateBytes, Seconds, SizeBytes
 
@@ -91,6 +91,7 @@ class Site:
     capacity: Capacity | None = None
     changes: tuple[Change, ...] = ()
     checkpoints: Snapshots | None = None
+    background: Background = field(default_factory=Background)
 
     __pydantic_config__ = _STRICT
 
@@ -131,7 +132,8 @@ class Site:
         """Raises UsageError for what is no strategy, and for one with a layer that shows nothing here."""
         needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), (bool(self.capacity), "tiers"))
         needs |= {"device": (bool(self.slow), "uneven"), "apart": (bool(self.checkpoints), "checkpoints")}
-        refuse_idle(name, self.id, needs | {"lazy": (self.engine == "fluid", "narrow")})
+        needs |= {"guarded": (bool(self.background.ttft_limit), "grows"), "lazy": (self.engine == "fluid", "narrow")}
+        refuse_idle(name, self.id, needs)
 
 
 def event(what: Happening, node: int, nodes: int) -> NodeDown | NodeUp | NodeLeave:

@@ -16,7 +16,7 @@ from kvbench.store.core import PageStore
 from kvbench.store.hashing import BoundedLoadRing, Hashing, Modulo, Rendezvous, Ring, TwoChoices
 from kvbench.store.hot import HotPages, HotRule
 from kvbench.store.moves import Mover, MoveSource
-from kvbench.store.pace import TokenBucket
+from kvbench.store.pace import TokenBucket, TtftGuard
 from kvbench.store.placement import ByPage, PrefixAware, Strategy
 from kvbench.store.policy import Heat, Lfu, Lru, Policy, S3Fifo
 from kvbench.store.queues import Lane, Limit, Queues
@@ -44,6 +44,7 @@ LAYERS: Mapping[str, str] = {
     "prefetch": "pages that follow one that is brought up come with it",
     "move": "pages that follow the placement when nodes come and go",
     "paced": "that, within a byte budget",
+    "guarded": "that, paused while the TTFT is near a site's limit",
     "session": "that, all pages of a prefix at once",
     "device": "node weights by what each node can read, set once",
     "apart": "checkpoints on nodes of their own, where a site sets some aside",
@@ -69,12 +70,14 @@ class Background:
     """Of what a store does unasked: as it fits minutes on nodes of GB/s. Shorter runs and slower nodes need another.
 
     Weights are decided every `interval`; what is hot, and what a node has to do, is halved every two of them. `paced`
-    and `weighed` are the most that may move per second, with nodes and with weights.
+    and `weighed` are the most that may move per second, with nodes and with weights. `guarded` moves pause while the
+    median TTFT is at nine tenths of `ttft_limit` or above; 0: there is none.
     """
 
     interval: Seconds = 5.0
     paced: RateBytes = 500 * 10**6
     weighed: RateBytes = 100 * 10**6
+    ttft_limit: Seconds = 0.0
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
@@ -177,9 +180,10 @@ def _mover(
     hot = HotPages(HotRule(half_life_ns=background.half_life_ns))
     if "hot" in layers:
         sources.append(hot)
-    if layers & {"weights", "move", "paced", "session"}:
+    if layers & {"weights", "move", "paced", "guarded", "session"}:
         unit: Literal["page", "session"] = "session" if "session" in layers else "page"
         sources.append(Rebalance(placement, unit, hot.replicated))
     rate = background.paced if "paced" in layers else background.weighed
     budget = TokenBucket(rate, page_bytes) if layers & {"paced", "weights"} else None
-    return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget)
+    guard = TtftGuard(round(background.ttft_limit * _SECOND_NS)) if "guarded" in layers else None
+    return Mover(sources, page_bytes=page_bytes, depth=_MOVE_DEPTH, budget=budget, guard=guard)

@@ -55,7 +55,9 @@ def test_a_target_has_the_nodes_that_a_site_leaves_it() -> None:
         sites.on(Site("uneven", "a test", slow=SlowNodes(1, 0.5)), [Path("x")] * 4, None)
 
 
-@pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo", "prefetch", "separate", "apart", "device", "lazy"])
+@pytest.mark.parametrize(
+    "layer", ["heat", "lfu", "s3-fifo", "prefetch", "separate", "apart", "device", "guarded", "lazy"]
+)
 def test_a_layer_that_would_show_nothing_is_refused_with_a_site_where_it_does(layer: str) -> None:
     with pytest.raises(UsageError) as refused:
         Site("plain", "a test").refuse(f"ring+{layer}")

@@ -77,6 +77,14 @@ def test_pages_follow_a_change_in_mid_round_where_the_strategy_moves_them(nodes:
     assert found["ring"][0]["requests"] == LOAD.reads / 2, "those after the change count"
 
 
+def test_moves_wait_where_a_guard_finds_the_requests_near_their_limit(nodes: Nodes) -> None:
+    site = replace(PLAIN, changes=(Change(0.5, "new"),), background=Background(ttft_limit=1e-6))
+    found = nodes.tried(site, "ring+move", "ring+guarded")
+    held, free = found["ring+guarded"][0], found["ring+move"][0]
+    assert held["moved_bytes"] == free["moved_bytes"] > 0
+    assert held["moving_s"] > 1, "moves begin a second after the last request"
+
+
 def test_what_a_failed_node_held_is_computed_and_written_again(nodes: Nodes) -> None:
     changes = (Change(0.3, "down", 1), Change(0.8, "up", 1))
     found = nodes.tried(replace(PLAIN, changes=changes, load=replace(LOAD, reads=60), counted=0.3), "ring")

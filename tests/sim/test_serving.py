@@ -157,7 +157,7 @@ def test_reads_wait_behind_fewer_writes_when_those_are_kept_apart():
     assert apart["ttft_p99_s"] < shared["ttft_p99_s"]
 
 
-@pytest.mark.parametrize("strategy", ["modulo+move", "ring+move", "ring+paced"])
+@pytest.mark.parametrize("strategy", ["modulo+move", "ring+move", "ring+paced", "ring+guarded"])
 def test_nodes_come_go_and_fail_in_mid_run(strategy):
     changes = (Change(10, "new"), Change(20, "down", 1), Change(30, "leave", 2), Change(40, "up", 1))
     figures = simulate(Task(replace(NARROW, changes=changes), Source("shared-prefixes"), strategy, 0))

@@ -16,7 +16,7 @@ def test_a_site_of_ours_loads_under_its_own_name(name):
     assert loaded.cost().kv_budget_bytes() > 0
 
 
-@pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo", "prefetch", "device", "apart"])
+@pytest.mark.parametrize("layer", ["heat", "lfu", "s3-fifo", "prefetch", "device", "apart", "guarded"])
 def test_a_layer_that_would_show_nothing_is_refused_with_a_site_where_it_does(layer):
     with pytest.raises(UsageError) as refused:
         site.load("narrow").refuse(f"ring+{layer}")
