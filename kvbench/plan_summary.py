@@ -124,7 +124,8 @@ def decidable(plan: Plan) -> list[str]:
         asks_for_gain = check.limit < 1 if check.op == "<=" else check.limit > 1
         if rounds and asks_for_gain and (ratio := smallest_effect(round_cv, rounds, check.limit)) is not None:
             lines.append(
-                f"{check.id}: asked {check.op} {check.limit:g}; a true ratio of {ratio:.3g} passes in 80 % of runs "
+                f"{check.id}: asks for {check.metric} {check.op} {check.limit:g} × the {check.against}'s; "
+                f"a true {ratio:.3g} × passes in 80 % of runs "
                 f"({rounds} rounds, spread of rounds {100 * round_cv:.2g} %, {source})"
             )
     return lines
