@@ -18,9 +18,10 @@ HERE = Path(__file__).parent
 G3 = HERE.parent / "gates" / "g3.yaml"
 WAVES = (2, 4)
 ROUNDS = 3
-SESSION_TOKENS = 3080  # twelve full pages, and some tokens that are always computed
+PAGE_TOKENS = 512
+SESSION_TOKENS = 6 * PAGE_TOKENS + 8  # full pages, and some tokens that are always computed
 STEP_TOKENS = SESSION_TOKENS + 12  # one prompt a step, so that which of two came first changes nothing
-OUTPUT_TOKENS = 240  # no further page fills
+OUTPUT_TOKENS = 480  # no further page fills
 CEILING = {"profile": "page-read", "size_bytes": "512 MiB", "runtime_s": 4}
 
 
@@ -42,7 +43,7 @@ def write_gate(path: Path, rounds: int = ROUNDS, waves: Sequence[int] = WAVES) -
             step["params"] = CEILING
         elif step["id"] == "wave":
             step["concurrency"] = list(waves)
-            step["params"] = {"workload": "cold-recovery", "output_tokens": OUTPUT_TOKENS, "settle_dwell_s": 1}
+            step["params"] = {"workload": "cold-recovery", "output_tokens": OUTPUT_TOKENS, "settle_dwell_s": 10}
     YAML().dump(gate, path)
     return path
 
@@ -59,7 +60,11 @@ def write_target(
         "kind": "launch",
         "recipe": recipe,
         "model": str(folder / "model"),
-        "parameters": {"python": str(folder / "env/bin/python"), "dtype": "float32"},
+        "parameters": {
+            "python": str(folder / "env/bin/python"),
+            "dtype": "float32",
+            "chunk_tokens": str(PAGE_TOKENS),
+        },
         "extra_args": [
             "--max-model-len=4096",
             f"--max-num-batched-tokens={STEP_TOKENS}",
