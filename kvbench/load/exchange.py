@@ -16,7 +16,7 @@ _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
 _NO_STREAMS = ("application/json", "text/html")  # a page comes from what stands between
 _PART = 0.5  # of the last token: texts differ in length, and what ends the reply comes with it
 _UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
-_UNREAD_ALIKE_NS = 1_000_000_000  # nor than that where replies have come as they were awaited
+_UNREAD_ALIKE_NS = 1_000_000_000  # nor than that where no reply has ended early yet, and the length of chunks is known
 _LAST_TOKENS = 8  # read by themselves: what is parsed when a reply ends keeps the next request waiting
 
 
@@ -57,7 +57,7 @@ class Exchange:
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
         self._event_bytes = inf  # of events with text, in the mean of the read with the shortest
-        self._alike_bytes = self._alike_tokens = 0  # of all that came as whole chunks, each with one token
+        self._alike_bytes = self._alike_tokens = 0  # of all that came as whole chunks, each with one text
         self._gathers = self._tokens_a_read > 1 and self._chunks_asked() > 0 and not self.endpoint.ends_early
 
     def send(self, connection: Connection) -> None:
@@ -80,7 +80,8 @@ class Exchange:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
         assert self.connection is not None
         silent_ns = now_ns - max(self._last_event_ns, self.sent_ns or 0)
-        patience_ns = _UNREAD_NS if self.endpoint.chunk_bytes is None else _UNREAD_ALIKE_NS
+        is_alike = self.endpoint.chunk_bytes is not None and not self.endpoint.ended_early
+        patience_ns = _UNREAD_ALIKE_NS if is_alike else _UNREAD_NS
         if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > patience_ns):
             self.connection.catch_up()
         overdue = self._overdue(now_ns, limits)  # what has come by now may say otherwise
@@ -151,7 +152,7 @@ class Exchange:
         assert self.connection is not None
         before_last = self._chunks_asked() - self.reply.token_events - 1
         if self.endpoint.chunk_bytes is not None:
-            event_bytes = min(self.endpoint.chunk_bytes, self._event_bytes)
+            event_bytes = min(self.endpoint.chunk_bytes, event_bytes)
         elif self.reply.token_events == 1:
             before_last //= 2  # the first may be larger than what follows
         most = before_last - _LAST_TOKENS if before_last > 2 * _LAST_TOKENS else before_last + _PART
@@ -204,6 +205,7 @@ class Exchange:
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
         self.endpoint.ends_early = self.reply.token_events < self._chunks_asked()
+        self.endpoint.ended_early |= self.endpoint.ends_early
         if self._alike_tokens and not self.endpoint.ends_early:
             mean_bytes, shortest_bytes = self._alike_bytes / self._alike_tokens, self.endpoint.chunk_bytes
             self.endpoint.chunk_bytes = mean_bytes if shortest_bytes is None else min(mean_bytes, shortest_bytes)

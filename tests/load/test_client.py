@@ -418,6 +418,29 @@ def test_after_a_reply_that_ended_early_the_next_is_read_as_it_comes(monkeypatch
     assert rows[3].due_ns - rows[1].due_ns < limits.stall_s * 1e9
 
 
+def test_where_a_reply_has_ended_early_later_ones_that_do_are_noticed_as_soon_as_before(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1 / 64)
+    monkeypatch.setattr(exchange, "_UNREAD_ALIKE_NS", PATIENT.total_s * 1e9)
+    limits = Limits(connect_s=30, first_token_s=30, stall_s=2, total_s=60)
+    counts = iter([64, 10, 64, 10, 64])
+
+    async def ends_early_in_turn(reply: Reply) -> None:
+        reply.start()
+        for _ in range(next(counts) - 1):
+            reply.token()
+            await reply.writer.drain()
+            await asyncio.sleep(0.005)
+        reply.token(finish="stop")
+        reply.done()
+        reply.end()
+
+    with serving(ends_early_in_turn) as served:
+        rows = run([served.url], requests(5, tokens=64), limits=limits, concurrency=1).rows
+    assert [row.completion_tokens for row in rows] == [64, 10, 64, 10, 64]
+    assert rows[2].due_ns - rows[1].due_ns > limits.stall_s * 1e9, "the first one lies until it is overdue"
+    assert rows[4].due_ns - rows[3].due_ns < limits.stall_s * 1e9
+
+
 def test_a_first_token_after_a_shorter_head_than_the_last_is_not_awaited_with_the_second(monkeypatch):
     monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)
     second_sent_ns = {}

@@ -71,7 +71,11 @@ class Awaiting:
         return 0
 
 
-def awaited_tokens(endpoint: Endpoint, tokens: int) -> list[int]:
+def like_a_servers(text: bytes) -> bytes:
+    return chunk(event(text, b',"id":"%b"' % (200 * b"x")))
+
+
+def awaited_tokens(endpoint: Endpoint, tokens: int, text: bytes = b'"abc"') -> list[int]:
     """How many tokens are read at once, of a reply of which each read brings no more than was awaited."""
     exchange = Exchange(
         Request("r", b"", expected_completion_tokens=tokens), endpoint, 0, lambda exchange: None, tokens_a_read=tokens
@@ -83,8 +87,8 @@ def awaited_tokens(endpoint: Endpoint, tokens: int) -> list[int]:
         lambda received: exchange.take_chunks(received, tokens - left, None),
     )
     parser.feed(HEAD)
-    left, read, one = tokens, [], chunk(event(b'"abc"'))
-    while left:
+    left, read, one = tokens, [], like_a_servers(text)
+    while left > 0:
         read.append(-(-connection.awaited_bytes // len(one)))
         parser.feed(one * read[-1])
         left -= read[-1]
@@ -94,5 +98,13 @@ def awaited_tokens(endpoint: Endpoint, tokens: int) -> list[int]:
 
 def test_what_replies_were_like_lets_most_of_the_next_be_read_at_once_and_its_last_tokens_by_themselves():
     endpoint = Endpoint.of("http://host")
-    assert awaited_tokens(endpoint, 64) == [1, 20, 34, 9]
-    assert awaited_tokens(endpoint, 64) == [1, 54, 9]
+    assert awaited_tokens(endpoint, 64) == [1, 23, 31, 9]
+    assert awaited_tokens(endpoint, 64) == [1, 53, 10]
+
+
+def test_no_more_is_awaited_than_there_is_of_a_reply_with_shorter_chunks_than_those_before():
+    endpoint = Endpoint.of("http://host")
+    long, short = b'"%b"' % (64 * b"a"), b'"a"'
+    for text in (long, short, long):
+        assert sum(awaited_tokens(endpoint, 120, text)) == 120
+    assert endpoint.chunk_bytes == len(like_a_servers(short))
