@@ -124,7 +124,7 @@ def fresh_seed() -> int:
 
 def first_model(url: str, key: ApiKey) -> str:
     """The first model that the instance lists. Raises KvbenchError when it lists none, or does not answer."""
-    from kvbench.engine import endpoint  # as above
+    from kvbench.engine import endpoint  # other loads start sooner without
 
     hint = "is the engine up there? --model NAME does without"
     try:
