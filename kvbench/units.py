@@ -19,6 +19,7 @@ _BYTES = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_S = 1e9  # thirty years
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*\Z")
 
 
@@ -67,8 +68,8 @@ def parse_seconds(value: object) -> float:
         seconds = _quantity(value, _SECONDS, "duration")
     else:
         raise ValueError(f"{value!r} is not a duration; write seconds as a number, or like '10m'")
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{value!r} is not a positive, finite duration")
+    if not 0 <= seconds <= _LONGEST_S:
+        raise ValueError(f"{value!r} is not a duration from 0 to {_LONGEST_S:,.0f} s")
     return seconds
 
 

@@ -97,20 +97,20 @@ def carry_on(folder: "RunFolder", json: str | None) -> Exit:
     from kvbench.outlook import Outlook
     from kvbench.soak import life
 
-    if edited := folder.edited_source():
-        show.note(
-            f"{edited} was edited after this run began; the run keeps its copy in {folder.path / 'content'}. "
-            f"To judge with the edited file: kvbench judge {folder.path} --gate {edited}"
-        )
-    shapes = content.model_shapes()
-    expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in folder.plan.steps}
-    outlook = Outlook(folder.plan.steps, expected_s)
-    measured = [one for one in folder.measurements() if not one.error]  # the others are measured again
-    for measurement in measured:
-        outlook.measured(measurement)
-    if len(measured) == len(folder.plan.steps):
-        show.note("every step has been measured before; only verdict and report are made again")
     try:
+        if edited := folder.edited_source():
+            show.note(
+                f"{edited} was edited after this run began; the run keeps its copy in {folder.path / 'content'}. "
+                f"To judge with the edited file: kvbench judge {folder.path} --gate {edited}"
+            )
+        shapes = content.model_shapes()
+        expected_s = {step.id: plan.cost(step, folder.plan, shapes).seconds for step in folder.plan.steps}
+        outlook = Outlook(folder.plan.steps, expected_s)
+        measured = [one for one in folder.measurements() if not one.error]  # the others are measured again
+        for measurement in measured:
+            outlook.measured(measurement)
+        if len(measured) == len(folder.plan.steps):
+            show.note("every step has been measured before; only verdict and report are made again")
         with show.Watch(outlook).live() as watch:
             run.execute(folder, shapes, life.Recording(watch, folder) if folder.plan.slice_s else watch)
         code = finish(folder, json)

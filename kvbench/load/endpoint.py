@@ -30,7 +30,6 @@ class Endpoint:
     knows_stream_options: bool = True
     tokens_a_chunk: float = 1.0  # the most that its replies had
     ends_early: bool = False  # its last reply had fewer chunks than were to come
-    ended_early: bool = False  # so had one of its replies
     head_bytes: int | None = None  # the shortest of its replies; 0 once one of them was no stream
     chunk_bytes: float | None = None  # of one with text, in the mean of the reply with the shortest
     idle: list[Connection] = field(default_factory=list)

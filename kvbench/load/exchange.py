@@ -16,7 +16,6 @@ _BODY_BYTES = 64 * 1024  # kept of a reply that is no stream
 _NO_STREAMS = ("application/json", "text/html")  # a page comes from what stands between
 _PART = 0.5  # of the last token: texts differ in length, and what ends the reply comes with it
 _UNREAD_NS = 300_000_000  # tokens do not lie longer than that until more have come
-_UNREAD_ALIKE_NS = 1_000_000_000  # nor than that where no reply has ended early yet, and the length of chunks is known
 _LAST_TOKENS = 8  # read by themselves: what is parsed when a reply ends keeps the next request waiting
 
 
@@ -53,6 +52,7 @@ class Exchange:
     def _start_over(self) -> None:
         self._status: int | None = None
         self._headers: dict[str, str] = {}
+        self._unseen = False  # a head shorter than the one awaited: the first token may have come without a word of it
         self._events = EventParser()
         self._whole: bytearray | None = None  # the body of a reply that is no stream
         self._last_event_ns = 0
@@ -80,9 +80,7 @@ class Exchange:
         """Give up when a limit has passed, unless what has come by then is a whole reply that was left open."""
         assert self.connection is not None
         silent_ns = now_ns - max(self._last_event_ns, self.sent_ns or 0)
-        is_alike = self.endpoint.chunk_bytes is not None and not self.endpoint.ended_early
-        patience_ns = _UNREAD_ALIKE_NS if is_alike else _UNREAD_NS
-        if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > patience_ns):
+        if self._overdue(now_ns, limits) or (self.connection.awaits_more and silent_ns > _UNREAD_NS):
             self.connection.catch_up()
         overdue = self._overdue(now_ns, limits)  # what has come by now may say otherwise
         if overdue is None or self._done_ns:
@@ -114,6 +112,7 @@ class Exchange:
         if status != 200 or headers.get("content-type", "").startswith(_NO_STREAMS):
             self._whole, head_bytes = bytearray(), 0  # it may have no body, so that nothing comes after its head
         known = self.endpoint.head_bytes
+        self._unseen = self._gathers and known is not None and head_bytes < known
         self.endpoint.head_bytes = head_bytes if known is None else min(known, head_bytes)
 
     def on_body(self, piece: bytes, stamp_ns: int, read_ns: int | None) -> None:
@@ -143,7 +142,8 @@ class Exchange:
         if self.reply.first_token_ns == stamp_ns and self.connection is not None:
             self._read_ns = read_ns
             if self.reply.first_shared and self._unread_ns is None:
-                self._unread_ns = self.connection.unread_ns()
+                since_sent_ns = (read_ns or stamp_ns) - (self.sent_ns or 0)
+                self._unread_ns = since_sent_ns if self._unseen else self.connection.unread_ns()
         if self._gathers and self.reply.token_events:
             self._gather(event_bytes)
 
@@ -205,7 +205,6 @@ class Exchange:
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
         self.endpoint.ends_early = self.reply.token_events < self._chunks_asked()
-        self.endpoint.ended_early |= self.endpoint.ends_early
         if self._alike_tokens and not self.endpoint.ends_early:
             mean_bytes, shortest_bytes = self._alike_bytes / self._alike_tokens, self.endpoint.chunk_bytes
             self.endpoint.chunk_bytes = mean_bytes if shortest_bytes is None else min(mean_bytes, shortest_bytes)

@@ -275,7 +275,7 @@ def revalued(draw: st.DrawFn) -> bytes:
     return text
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(mutated() | revalued() | st.binary(max_size=200), st.sampled_from([None, 0, 1, -9]))
 def test_any_bytes_end_in_a_result_with_a_reason_unless_it_is_sound(content: bytes, returncode: int | None) -> None:
     result = parse(content, returncode=returncode)

@@ -418,29 +418,6 @@ def test_after_a_reply_that_ended_early_the_next_is_read_as_it_comes(monkeypatch
     assert rows[3].due_ns - rows[1].due_ns < limits.stall_s * 1e9
 
 
-def test_where_a_reply_has_ended_early_later_ones_that_do_are_noticed_as_soon_as_before(monkeypatch):
-    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 1 / 64)
-    monkeypatch.setattr(exchange, "_UNREAD_ALIKE_NS", PATIENT.total_s * 1e9)
-    limits = Limits(connect_s=30, first_token_s=30, stall_s=2, total_s=60)
-    counts = iter([64, 10, 64, 10, 64])
-
-    async def ends_early_in_turn(reply: Reply) -> None:
-        reply.start()
-        for _ in range(next(counts) - 1):
-            reply.token()
-            await reply.writer.drain()
-            await asyncio.sleep(0.005)
-        reply.token(finish="stop")
-        reply.done()
-        reply.end()
-
-    with serving(ends_early_in_turn) as served:
-        rows = run([served.url], requests(5, tokens=64), limits=limits, concurrency=1).rows
-    assert [row.completion_tokens for row in rows] == [64, 10, 64, 10, 64]
-    assert rows[2].due_ns - rows[1].due_ns > limits.stall_s * 1e9, "the first one lies until it is overdue"
-    assert rows[4].due_ns - rows[3].due_ns < limits.stall_s * 1e9
-
-
 def test_a_first_token_after_a_shorter_head_than_the_last_is_not_awaited_with_the_second(monkeypatch):
     monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)
     second_sent_ns = {}
@@ -456,6 +433,21 @@ def test_a_first_token_after_a_shorter_head_than_the_last_is_not_awaited_with_th
         rows = run([served.url], requests(5, tokens=2), limits=PATIENT, concurrency=1).rows
     assert [row.error_class for row in rows] == [""] * 5
     assert all(row.first_token_ns < second_sent_ns[row.request_id] for row in rows)
+
+
+def test_a_first_token_that_a_shorter_head_hid_until_the_second_came_is_said_to_have_lain_there(monkeypatch):
+    monkeypatch.setattr(client, "_STREAMS_A_TOKEN", 0.5)
+
+    async def only_the_first_head_is_long(reply: Reply) -> None:
+        padding = b"X-Padding: " + b"x" * 900 * (reply.request_id == "r0")
+        reply.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + padding + b"\r\n\r\n")
+        reply.token()
+        await end_after_a_pause(reply)
+
+    with serving(only_the_first_head_is_long) as served:
+        rows = run([served.url], requests(2, tokens=2), limits=PATIENT, concurrency=1).rows
+    assert [(row.error_class, row.tainted) for row in rows] == [("", False), ("", True)]
+    assert rows[1].read_delay_ns >= 0.05 * 0.98e9
 
 
 def test_the_last_token_is_stamped_as_it_comes_when_most_of_it_came_before_the_rest(monkeypatch):

@@ -104,7 +104,7 @@ def play(world, operations, changes):
 
 
 @given(st.sampled_from(list(HASHINGS)), operations, changes, st.booleans(), st.sampled_from(["page", "session"]))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_no_page_is_lost_or_left_over(hashing, operations, changes, hot, unit):
     world = World(hashing, hot=hot, unit=unit)
     play(world, operations, changes)
@@ -118,7 +118,7 @@ def test_no_page_is_lost_or_left_over(hashing, operations, changes, hot, unit):
 
 
 @given(st.sampled_from(list(HASHINGS)), operations, changes)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_same_seed_gives_the_same_run(hashing, operations, changes):
     runs = [World(hashing, seed=3, fault_share=0.1) for _ in range(2)]
     for world in runs:

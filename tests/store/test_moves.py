@@ -210,7 +210,7 @@ def come_to_rest(disks: Disks) -> None:
 
 @pytest.mark.parametrize("unit", ["page", "session"])
 @pytest.mark.parametrize("name", PLACEMENTS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(history=HISTORIES, seed=st.integers(0, 2**32))
 def test_no_page_is_lost_or_left_behind_whatever_comes_goes_fails_and_moves(name, unit, history, seed):
     disks = world(PLACEMENTS[name](), unit=unit, seed=seed, full_share=0.1)
