@@ -80,7 +80,8 @@ class Connection:
         self._sock, self._tls, self._poller, self._kernel = sock, tls, poller, kernel
         self.connect_ns = connect_ns
         self.open = True
-        self._awaited_bytes = self._told_bytes = 1  # what the kernel knows of it
+        self._awaited_bytes = 1
+        self._told_bytes = 1  # what the kernel knows of that
         self._receiver: Receiver | None = None
         self._unsent = memoryview(b"")
         self._sent_ns = self._stamp_ns = 0

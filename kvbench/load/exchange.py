@@ -205,7 +205,7 @@ class Exchange:
         if tokens := self.reply.completion_tokens:
             self.endpoint.tokens_a_chunk = max(self.endpoint.tokens_a_chunk, tokens / max(1, self.reply.token_events))
         self.endpoint.ends_early = self.reply.token_events < self._chunks_asked()
-        if self._alike_tokens and not self.endpoint.ends_early:
+        if self._alike_tokens:
             mean_bytes, shortest_bytes = self._alike_bytes / self._alike_tokens, self.endpoint.chunk_bytes
             self.endpoint.chunk_bytes = mean_bytes if shortest_bytes is None else min(mean_bytes, shortest_bytes)
         self.failure = (self.failure[0], self.endpoint.key.hide(self.failure[1]))

@@ -13,7 +13,7 @@ from typing import Any
 from kvbench import content
 from kvbench.errors import UsageError
 from kvbench.sim.site import Happening, SlowNodes
-from kvbench.sim.strategies import Background, refuse_idle
+from kvbench.sim.strategies import ON_TIERS, Background, refuse_idle
 from kvbench.store.cluster import ClusterView, Role
 from kvbench.store.keys import PageKey
 from kvbench.units import Count, RateBytes, Seconds, SizeBytes
@@ -155,7 +155,7 @@ class Site:
     def refuse(self, name: str) -> None:
         """Raises UsageError for what is no strategy, and for one with a layer that shows nothing here."""
         tiers, checkpoints = (bool(self.below), "tiers"), (bool(self.load.checkpoint_pages), "checkpoints")
-        needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), tiers)
+        needs = dict.fromkeys(ON_TIERS, tiers)
         needs |= {"device": (bool(self.slow), "uneven"), "separate": checkpoints, "apart": checkpoints}
         needs |= {"guarded": (bool(self.background.ttft_limit), "grows"), "lazy": (bool(self.load.compute), "prefill")}
         refuse_idle(name, self.id, needs)

@@ -11,7 +11,7 @@ from kvbench.errors import UsageError
 from kvbench.sim.checkpoints import Snapshots
 from kvbench.sim.device import NodeModel
 from kvbench.sim.roofline import cost
-from kvbench.sim.strategies import Background, refuse_idle
+from kvbench.sim.strategies import ON_TIERS, Background, refuse_idle
 from kvbench.store.protocol import NodeDown, NodeLeave, NodeUp
 from kvbench.units import RateBytes, Seconds, SizeBytes
 
@@ -130,7 +130,7 @@ class Site:
 
     def refuse(self, name: str) -> None:
         """Raises UsageError for what is no strategy, and for one with a layer that shows nothing here."""
-        needs = dict.fromkeys(("heat", "lfu", "s3-fifo", "prefetch"), (bool(self.capacity), "tiers"))
+        needs = dict.fromkeys(ON_TIERS, (bool(self.capacity), "tiers"))
         needs |= {"device": (bool(self.slow), "uneven"), "apart": (bool(self.checkpoints), "checkpoints")}
         needs |= {"guarded": (bool(self.background.ttft_limit), "grows"), "lazy": (self.engine == "fluid", "narrow")}
         refuse_idle(name, self.id, needs)

@@ -56,6 +56,7 @@ _EVICTION: Mapping[str, Callable[[int], Policy]] = {
     "lfu": lambda pages: Lfu(),
     "s3-fifo": S3Fifo,
 }  # by the pages that the flash tier holds
+ON_TIERS = (*_EVICTION, "prefetch")  # layers that show nothing without a tier below
 _SECOND_NS = 10**9
 _RUN_PAGES = 4
 _MERGE_WAIT_NS = 500_000
@@ -126,7 +127,7 @@ def refuse_idle(name: str, site: str, needs: Mapping[str, tuple[bool, str]]) -> 
     for layer in sorted(parse(name).layers & needs.keys()):
         there_is, ours = needs[layer]
         if not there_is:
-            raise UsageError(f"strategy {name!r}: {layer} shows nothing on site {site}", f"try --site {ours}")
+            raise UsageError(f"strategy {name!r}: {layer} shows nothing on site {site}", f"--site {ours}")
 
 
 def build(

@@ -84,5 +84,5 @@ def test_a_target_without_storage_under_test_is_refused(tmp_path: Path) -> None:
 def test_a_layer_that_the_site_cannot_show_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     done = call("ring+heat", "--out", str(tmp_path / "run"))
     assert isinstance(done.exception, UsageError)
-    assert done.exception.hint == "try --site tiers"
+    assert done.exception.hint == "--site tiers"
     assert not (tmp_path / "run").exists()
